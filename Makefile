@@ -159,6 +159,7 @@ fmt: .venv/.lint ## formats Rust and Python
 docs: .venv/.built ## writes the generated pages anew
 	$(BIN)/python -m clutch.config > docs/config.md
 	$(BIN)/python tools/api_page.py > docs/api.md
+	$(BIN)/python tools/events_page.py > docs/events.md
 
 wheels: .venv/.release ## manylinux wheels into dist/, for each supported Python that is here; STRICT=1: all must be
 	STRICT=$(STRICT) MATURIN=$(BIN)/maturin tools/build-wheels.sh 3.11 3.12 3.13 3.13t

@@ -10,6 +10,7 @@ from typing_extensions import Buffer, disjoint_base
 
 __version__: Final[str]
 CODEC_NAME: Final[int]
+EVENTS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]]
 JOB_ENDS: Final[tuple[str, ...]]
 JOB_STATES: Final[tuple[str, ...]]
 PRIORITY_MAX: Final[int]
@@ -17,6 +18,7 @@ WIRE_VERSION: Final[int]
 WORKERS_MAX: Final[int]
 __all__ = [
     "CODEC_NAME",
+    "EVENTS",
     "JOB_ENDS",
     "JOB_STATES",
     "PRIORITY_MAX",

@@ -2,7 +2,7 @@
 
 `InlinePool` runs everything in the caller's thread. `inline` and `drain` run jobs in the caller's process,
 `assert_enqueued` looks for them in their store, and `clock` gives them a time that tests move. `watch()` sees every
-event of this process's pools from then on (their names and fields: `Event` in crates/clutch-pool/src/telemetry.rs).
+event of this process's pools from then on (their names and fields are in docs/events.md).
 `Processes` holds processes by pidfds, so that their numbers cannot become others' meanwhile. Every wait has a timeout
 after which it raises, with what did happen.
 """
@@ -67,7 +67,7 @@ def watch(*, work: bool = False) -> Watch:
     """Record events of all pools of this process: `with watch() as events: ...; events.wait("worker_ready")`.
 
     With `work=True` also where each piece of work begins and finishes: `work_begun` and `work_finished`, with its id,
-    kind and how long it waited and ran. These are many.
+    kind and name, its worker, and how long it waited and ran. These are many. docs/events.md lists all events.
     """
     return Watch(work)
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clutch_fronts::config::HttpConfig;
-use clutch_pool::telemetry::Event;
+use clutch_pool::pool::facts::WorkCancelled;
 use clutch_wire::Failure;
 use clutch_wire::frame::STREAM_WINDOW;
 use serde_json::json;
@@ -141,7 +141,7 @@ fn a_client_that_goes_away_takes_its_queued_call_along() {
     let client = house.start("", "{}");
     house.stage.wait_stats(|stats| stats.queued == 1);
     drop(client);
-    house.stage.wait_event(|event| matches!(event, Event::WorkCancelled { .. }));
+    house.stage.wait_event::<WorkCancelled>();
     house.stage.wait_stats(|stats| stats.queued == 0);
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clutch_fronts::config::TcpConfig;
 use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
+use clutch_pool::pool::facts::{WorkCancelled, WorkDrained};
 use clutch_pool::pool::state::Hold;
-use clutch_pool::telemetry::Event;
 use support::{Call, PATIENCE, Stage, Worker, config};
 
 struct House {
@@ -127,7 +127,7 @@ fn handlers_are_told_when_their_worker_is_to_end_and_cut_off_at_the_grace() {
     house.stage.driver.worker_draining(worker.key);
     worker.expect_end_of_endless();
     worker.expect_cancel(&call);
-    house.stage.wait_event(|event| matches!(event, Event::WorkDrained { .. }));
+    house.stage.wait_event::<WorkDrained>();
     worker.end(&call);
     house.stage.wait_stats(|stats| (stats.drained, stats.failed, stats.sent) == (1, 0, 0));
 }
@@ -191,7 +191,7 @@ fn a_peer_that_breaks_its_connection_while_it_waits_leaves_the_line() {
     let peer = house.peer(0);
     house.stage.wait_stats(|stats| stats.queued == 1);
     drop(peer);
-    house.stage.wait_event(|event| matches!(event, Event::WorkCancelled { .. }));
+    house.stage.wait_event::<WorkCancelled>();
     house.stage.wait_stats(|stats| stats.queued == 0);
 }
 

@@ -10,7 +10,7 @@ use clutch_fronts::codec::websocket::{self, WINDOW};
 use clutch_fronts::config::{LogFormat, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
-use clutch_pool::telemetry::Event;
+use clutch_pool::pool::facts::WorkDrained;
 use clutch_wire::{Codec, Failure};
 use support::client::Client;
 use support::{Call, Stage, Worker, config};
@@ -307,7 +307,7 @@ fn endless_work_of_a_worker_that_is_to_end_is_told_and_cut_off_at_the_grace() {
     worker.expect_end_of_endless();
     worker.expect_cancel(&call);
     assert_eq!(heard(&mut client), (CLOSE, closing(1012, "restart")));
-    house.stage.wait_event(|event| matches!(event, Event::WorkDrained { .. }));
+    house.stage.wait_event::<WorkDrained>();
     worker.end(&call);
     house.stage.wait_stats(|stats| (stats.drained, stats.failed, stats.sent) == (1, 0, 0));
 }

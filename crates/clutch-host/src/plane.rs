@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use clutch_pool::telemetry::{Histograms, Scope, Sink, Telemetry};
+use clutch_pool::pool::Histograms;
+use clutch_pool::telemetry::{Scope, Sink, Telemetry};
 use clutch_wire::sync::Mutex;
 use serde_json::Value;
 

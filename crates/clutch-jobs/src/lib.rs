@@ -6,6 +6,7 @@
 
 pub mod cron;
 pub mod enqueuer;
+pub mod facts;
 pub mod fetcher;
 pub mod front;
 pub mod job;

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
-use clutch_pool::telemetry::{Durations, Event};
+use clutch_pool::telemetry::Durations;
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 use clutch_wire::Payload;
 use serde::Serialize;
@@ -27,6 +27,7 @@ use serde::Serialize;
 use self::shared::{Inbox, Note, Shared};
 use self::threads::Threads;
 use crate::cron::Entry;
+use crate::facts::{JobsLapsed, JobsUnsettled};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::random;
@@ -166,7 +167,7 @@ impl Runs {
         let jobs = stats.running + stats.unsettled;
         if jobs > 0 && (!has_ended || stats.reason.is_some()) {
             let front = self.shared.config.name.clone();
-            self.shared.telemetry.emit(|pool| Event::JobsUnsettled { pool, front, jobs });
+            self.shared.telemetry.emit(|| JobsUnsettled { front, jobs });
         }
     }
 }
@@ -329,7 +330,7 @@ impl Loop {
                 self.shared.works(LOOP);
                 if !held.is_empty() {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
-                    self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
+                    self.shared.telemetry.emit(|| JobsLapsed { front, jobs });
                 }
                 self.runner = new_runner(self.shared.config.lease);
                 let mut stats = self.shared.stats.lock();
@@ -413,7 +414,7 @@ impl Loop {
         drop(stats);
         if let Some(error) = &settled.error {
             let front = self.shared.config.name.clone();
-            self.shared.telemetry.emit(|pool| answer::failed_event(pool, front, job, &settled, error));
+            self.shared.telemetry.emit(|| answer::failed_event(front, job, &settled, error));
         }
         self.settled.push(settled);
     }

@@ -12,7 +12,9 @@ mod effects;
 mod entry;
 mod exchange;
 mod expiring;
+pub mod facts;
 mod functions;
+mod histograms;
 mod item_clock;
 mod links;
 mod memory;
@@ -44,6 +46,8 @@ use self::entry::Entry;
 pub use self::exchange::answer::{Answer, Part, Waker};
 pub use self::exchange::batch::Batch;
 pub use self::exchange::{Describe, Exchange, Input, Pause, QueueTime, Terms};
+use self::facts::OperatorActed;
+pub use self::histograms::Histograms;
 use self::links::Links;
 pub use self::links::Reader;
 pub use self::memory::{Memory, Weighed};
@@ -61,7 +65,7 @@ pub use self::status::spent::{Insights, Slow, Spent};
 pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{PoolConfig, WORKERS_MAX};
 use crate::link::board::word;
-use crate::telemetry::{self, Emitter, Telemetry};
+use crate::telemetry::{Emitter, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
 /// How often a thread that waits for its answer looks for signals.
@@ -222,7 +226,7 @@ impl Pool {
 
     /// Tells the log what an operator had done.
     pub fn note_action(&self, action: impl Into<String>) {
-        self.telemetry.emit(|pool| telemetry::Event::OperatorActed { pool, action: action.into() });
+        self.telemetry.emit(|| OperatorActed { action: action.into() });
     }
 
     /// Hands an order to the supervisor, unless it cannot be carried out as it is.

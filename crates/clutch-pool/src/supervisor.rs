@@ -4,6 +4,7 @@
 //! and lives as long as the pool (the zygote's parent-death signal counts on that).
 
 mod descriptors;
+pub mod facts;
 mod leave;
 pub mod memory;
 pub mod output;
@@ -25,6 +26,11 @@ use clutch_wire::sys::{self, EndSignal, Fate};
 use clutch_wire::terminal;
 
 pub use self::descriptors::{descriptors_of, make_room};
+use self::facts::{
+    PoolClosed, PoolFailing, PoolRecovered, PoolScaled, PoolShort, ReloadFailed, ReloadFinished, ReloadStarted,
+    WorkerContinued, WorkerDebugged, WorkerDraining, WorkerGone, WorkerKilled, WorkerReady, WorkerStarting,
+    WorkerStopped, ZygoteLost, ZygoteReady, ZygoteStarted,
+};
 use self::output::Output;
 use self::process::Process;
 use self::scale::{Rules, Scaling};
@@ -34,7 +40,7 @@ use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::board::Board;
 use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
-use crate::telemetry;
+use crate::telemetry::{Fact, KeptRecord};
 
 /// The loop of one pool.
 pub struct Driver {
@@ -52,7 +58,7 @@ pub struct Driver {
     /// Whether the machine was told something in this turn of the loop.
     told: bool,
     /// Events of the turn under way: told once the status says the same.
-    untold: RefCell<Vec<telemetry::Event>>,
+    untold: RefCell<Vec<KeptRecord>>,
     /// Those that ended in the turn under way: their work is answered once the status says the same.
     ended: Vec<Lost>,
     /// What came of orders in the turn under way.
@@ -152,7 +158,7 @@ impl Driver {
         let Some(decision) = self.scaling.decide(&sample, now).filter(|_| !self.machine.is_stopping()) else { return };
         let (from, to, reason) = (self.machine.bounds().target, decision.target, decision.reason);
         self.tell(Event::Resize { target: to, idlest: self.pool.by_load() });
-        self.emit(|pool| telemetry::Event::PoolScaled { pool, from, to, reason });
+        self.emit(|| PoolScaled { from, to, reason });
     }
 
     // ---- events in
@@ -236,7 +242,7 @@ impl Driver {
                 let watched = self.watch(worker, pid, generation);
                 self.tell(Event::Forked { worker, pid, watched });
                 if let Some(Worker { nr, generation, .. }) = self.machine.fleet().workers().get(&worker).cloned() {
-                    self.emit(|pool| telemetry::Event::WorkerStarting { pool, nr, generation, pid });
+                    self.emit(|| WorkerStarting { nr, generation, pid });
                 }
             }
             Said::Fate { worker, fate } => {
@@ -283,7 +289,7 @@ impl Driver {
         let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
         let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
         self.pool.set_foreign(foreign);
-        self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
+        self.emit(|| ZygoteReady { generation, warnings });
         self.tell(Event::ZygoteUp { generation, shape });
     }
 
@@ -307,7 +313,7 @@ impl Driver {
             false => format!("{python} could not run the zygote of pool '{name}': {end}"),
         };
         if !told_to {
-            self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
+            self.emit(|| ZygoteLost { generation, reason: reason.clone() });
         }
         let workers = self.machine.fleet().workers().iter().filter(|(_, worker)| worker.generation == generation);
         self.pool.orphaned(&workers.map(|(key, _)| *key).collect::<Vec<_>>());
@@ -348,7 +354,7 @@ impl Driver {
         self.answer_lost();
         self.publish();
         for event in std::mem::take(self.untold.get_mut()) {
-            self.pool.pool().telemetry().emit(|_| event);
+            self.pool.pool().telemetry().tell(&event);
         }
         // Whoever waited finds it in the stats and among the events.
         for (ticket, carried) in self.carried.drain(..) {
@@ -366,7 +372,7 @@ impl Driver {
             let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
             let (left, ended) = (record.left.map(str::to_owned), record.cause.is_some());
             let running = self.pool.worker_gone(worker, failure, ended);
-            self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause, left, ended, running });
+            self.emit(|| WorkerGone { nr, pid, cause, left, ended, running });
         }
     }
 
@@ -377,25 +383,22 @@ impl Driver {
             Action::EndZygote { generation, at_once } => return self.end_zygote(generation, at_once),
             Action::Fork { worker, nr, generation } => return self.fork(worker, nr, generation).err(),
             Action::Admit { worker, calls } => {
-                let slots = self.machine.fleet().workers().get(&worker).map_or(0, |worker| worker.slots);
-                self.pool.worker_ready(worker, slots, calls);
-                self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
-                    pool,
-                    nr,
-                    generation,
-                    pid,
-                });
+                let known = self.machine.fleet().workers().get(&worker);
+                let slots = known.map_or(0, |worker| worker.slots);
+                let who = known.map_or((0, 0), |worker| (worker.nr, worker.pid().unwrap_or(0)));
+                self.pool.worker_ready(worker, who, slots, calls);
+                self.about(worker, |nr, generation, pid| WorkerReady { nr, generation, pid });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
             Action::ServeOn => self.pool.release_all(Hold::Memory),
             Action::Drain { worker, reason } => {
                 let reason = reason.to_owned();
-                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
+                self.about(worker, |nr, _, pid| WorkerDraining { nr, pid, reason });
                 self.pool.worker_draining(worker);
             }
             Action::Short { worker } => self.short(worker),
             Action::Spare { worker } => {
-                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDebugged { pool, nr, pid });
+                self.about(worker, |nr, _, pid| WorkerDebugged { nr, pid });
             }
             Action::End { worker } => self.pool.send_drain(worker),
             Action::Kill { worker, signal } => {
@@ -413,20 +416,20 @@ impl Driver {
                 self.pool.set_failing(None);
             }
             Action::ReloadStarted { generation } => {
-                self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
+                self.emit(|| ReloadStarted { generation });
             }
             Action::ReloadFinished { generation } => {
-                self.emit(|pool| telemetry::Event::ReloadFinished { pool, generation });
+                self.emit(|| ReloadFinished { generation });
             }
             Action::ReloadFailed { generation, reason } => {
-                self.emit(|pool| telemetry::Event::ReloadFailed { pool, generation, reason });
+                self.emit(|| ReloadFailed { generation, reason });
             }
             Action::Done { ticket, outcome } => self.carried.push((ticket, outcome)),
             Action::Closed => {
                 self.outputs.clear();
                 // Before anybody is told that the pool is closed.
                 self.pool.pool().regions().close();
-                self.emit(|pool| telemetry::Event::PoolClosed { pool });
+                self.emit(|| PoolClosed {});
             }
         }
         None
@@ -445,7 +448,7 @@ impl Driver {
         let pid = zygote.pid;
         let watched = zygote.watch(self.pool.poller()).map_err(failed);
         self.zygotes.insert(generation, zygote);
-        self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
+        self.emit(|| ZygoteStarted { generation, pid });
         watched
     }
 
@@ -482,15 +485,15 @@ impl Driver {
     fn short(&self, worker: WorkerKey) {
         let most = self.pool.config().memory_max_bytes.unwrap_or(u64::MAX);
         let reason = format!("memory_max ({most} bytes) has no room for a worker and its replacement at the same time");
-        self.about(worker, |pool, nr, _, _| telemetry::Event::PoolShort { pool, nr, reason });
+        self.about(worker, |nr, _, _| PoolShort { nr, reason });
     }
 
     fn hold(&mut self, worker: WorkerKey, held: bool) {
         self.pool.hold(worker, Hold::Stopped, held);
-        self.about(worker, |pool, nr, _, pid| match held {
-            true => telemetry::Event::WorkerStopped { pool, nr, pid },
-            false => telemetry::Event::WorkerContinued { pool, nr, pid },
-        });
+        match held {
+            true => self.about(worker, |nr, _, pid| WorkerStopped { nr, pid }),
+            false => self.about(worker, |nr, _, pid| WorkerContinued { nr, pid }),
+        }
     }
 
     /// Once for each signal, of one that is made to end. What has broken its link is ending already.
@@ -504,7 +507,7 @@ impl Driver {
         }
         let signal = signal.as_str().to_owned();
         let running = || self.pool.pool().running_in(worker);
-        self.emit(|pool| telemetry::Event::WorkerKilled { pool, nr, pid, signal, reason, running: running() });
+        self.emit(|| WorkerKilled { nr, pid, signal, reason, running: running() });
     }
 
     /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the
@@ -538,7 +541,7 @@ impl Driver {
     fn failing(&mut self, reason: String, by_code: bool) {
         self.answer_lost();
         if !self.was_failing {
-            self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
+            self.emit(|| PoolFailing { reason: reason.clone() });
         }
         self.pool.set_failing(Some(report::failing(reason, by_code)));
         self.was_failing = true;
@@ -564,21 +567,19 @@ impl Driver {
             status.reason = Some(reason.to_owned());
             (status.ready, status.workers, status.zygote_pid) = (0, Vec::new(), None);
         });
-        self.pool.pool().telemetry().emit(|pool| telemetry::Event::PoolClosed { pool });
+        self.pool.pool().telemetry().emit(|| PoolClosed {});
     }
 
-    fn about(&self, worker: WorkerKey, make: impl FnOnce(Arc<str>, u32, u32, i32) -> telemetry::Event) {
+    fn about<F: Fact>(&self, worker: WorkerKey, make: impl FnOnce(u32, u32, i32) -> F) {
         if let Some(known) = self.machine.fleet().workers().get(&worker) {
             let (nr, generation, pid) = (known.nr, known.generation, known.pid().unwrap_or(0));
-            self.emit(|pool| make(pool, nr, generation, pid));
+            self.emit(|| make(nr, generation, pid));
         }
     }
 
-    /// Told at the end of this turn.
-    fn emit(&self, make: impl FnOnce(Arc<str>) -> telemetry::Event) {
-        if self.pool.pool().telemetry().hears(telemetry::Scope::LIVES) {
-            self.untold.borrow_mut().push(make(self.pool.pool().telemetry().pool()));
-        }
+    /// Emits a fact at the end of this turn, with the present time.
+    fn emit<F: Fact>(&self, make: impl FnOnce() -> F) {
+        self.untold.borrow_mut().extend(self.pool.pool().telemetry().stamp(make));
     }
 
     /// Brings the public status up to date.
@@ -593,7 +594,7 @@ impl Driver {
             zygote.into_iter().for_each(|zygote| zygote.show_image(status));
         });
         if recovered {
-            self.emit(|pool| telemetry::Event::PoolRecovered { pool });
+            self.emit(|| PoolRecovered {});
         }
     }
 }

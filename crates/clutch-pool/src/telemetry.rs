@@ -1,24 +1,24 @@
-//! Events and who hears of them. Logs, metrics, test signals and event streams all derive from one catalogue.
+//! Events and their listeners: logs, metrics, test signals and event streams all read the same records.
 //!
 //! A [`Sink`] subscribes for as long as it is kept. With nobody listening an event costs one atomic load, and it is not
-//! made.
+//! made. Facts are declared beside the code that emits them (record.rs).
 
-mod catalogue;
-mod histograms;
+mod durations;
 mod mailbox;
+mod record;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use clutch_wire::sync::Mutex;
 
-pub use self::catalogue::Event;
-pub use self::histograms::{BOUNDS_S, Durations, Histograms};
+pub use self::durations::{BOUNDS_S, Durations};
 pub use self::mailbox::Subscription;
+pub use self::record::{Description, EventRecord, Fact, KeptRecord};
 
 /// Reads events. Called by the thread in which they happen, often under the pool's lock: to note them is all it may do.
 pub trait Sink: Send + Sync {
-    fn event(&self, event: &Event);
+    fn event(&self, event: &EventRecord<'_>);
 }
 
 /// A set of events.
@@ -50,6 +50,12 @@ impl Scope {
         Scope(self.0 | other.0)
     }
 
+    /// The name by which operators ask for it: the first that [`Scope::named`] includes it in.
+    pub fn name(self) -> &'static str {
+        let includes = |name: &&str| Scope::named(name).is_some_and(|scope| scope.meets(self));
+        ["lives", "incidents", "all"].into_iter().find(includes).unwrap_or_default()
+    }
+
     fn meets(self, other: Scope) -> bool {
         self.0 & other.0 != 0
     }
@@ -67,16 +73,12 @@ impl Emitter {
         Emitter { telemetry, pool: pool.into() }
     }
 
-    pub fn pool(&self) -> Arc<str> {
-        self.pool.clone()
-    }
-
-    /// See [`Telemetry::subscribe`]: of all pools that report to the same place.
+    /// As [`Telemetry::subscribe`]: events of all pools that report to the same place.
     pub fn subscribe(&self, sink: Weak<dyn Sink>, scope: Scope) {
         self.telemetry.subscribe(sink, scope);
     }
 
-    /// See [`Telemetry::mailbox`].
+    /// As [`Telemetry::mailbox`].
     pub fn mailbox(&self, scope: Scope) -> Subscription {
         self.telemetry.mailbox(scope)
     }
@@ -85,13 +87,22 @@ impl Emitter {
         self.telemetry.hears(scope)
     }
 
-    pub fn emit(&self, make: impl FnOnce(Arc<str>) -> Event) {
-        self.telemetry.emit(Scope::LIVES, || make(self.pool.clone()));
+    /// Tells who listens, now. The fact is made only if somebody does.
+    pub fn emit<F: Fact>(&self, make: impl FnOnce() -> F) {
+        if self.hears(F::SCOPE) {
+            let fact = make();
+            self.telemetry.tell(&EventRecord::now(&self.pool, &fact), F::SCOPE);
+        }
     }
 
-    /// Of one piece of work: there may be many a second.
-    pub fn emit_of_work(&self, scope: Scope, make: impl FnOnce(Arc<str>) -> Event) {
-        self.telemetry.emit(scope, || make(self.pool.clone()));
+    /// Stamps a fact that is told later; none if nobody listens.
+    pub fn stamp<F: Fact>(&self, make: impl FnOnce() -> F) -> Option<KeptRecord> {
+        self.hears(F::SCOPE).then(|| EventRecord::now(&self.pool, &make()).keep())
+    }
+
+    /// Tells what [`Emitter::stamp`] has made.
+    pub fn tell(&self, kept: &KeptRecord) {
+        self.telemetry.tell(&kept.as_record(), kept.scope());
     }
 }
 
@@ -124,13 +135,7 @@ impl Telemetry {
         scope.meets(Scope(self.heard.load(Ordering::Relaxed)))
     }
 
-    fn emit(&self, scope: Scope, make: impl FnOnce() -> Event) {
-        if self.hears(scope) {
-            self.tell(&make(), scope);
-        }
-    }
-
-    fn tell(&self, event: &Event, of: Scope) {
+    fn tell(&self, event: &EventRecord<'_>, of: Scope) {
         let mut sinks = self.sinks.lock();
         let before = sinks.len();
         sinks.retain(|(sink, scope)| match sink.upgrade() {

@@ -117,6 +117,19 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+impl Outcome {
+    /// The kind of the error; none: it is a value.
+    pub fn error_kind(&self) -> Option<&'static str> {
+        match self {
+            Outcome::Value(_) => None,
+            Outcome::Failure(failure) => Some(failure.kind()),
+            Outcome::Refused(Refusal::Expired(_)) => Some("deadline"),
+            Outcome::Refused(Refusal::Cancelled) => Some("cancelled"),
+            Outcome::Refused(_) => Some("refused"),
+        }
+    }
+}
+
 /// A piece of work that a worker has begun and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Running {

@@ -57,12 +57,23 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         dispatcher::watch_forks(module.py())?;
         module.add("CODEC_NAME", clutch_wire::Codec::Name as u8)?;
+        module.add("EVENTS", events(module.py())?)?;
         module.add("JOB_ENDS", names(module.py(), State::is_end)?)?;
         module.add("JOB_STATES", names(module.py(), |_| true)?)?;
         module.add("PRIORITY_MAX", clutch_pool::pool::state::queue::PRIORITY_MAX)?;
         module.add("WIRE_VERSION", clutch_wire::frame::WIRE_VERSION)?;
         module.add("WORKERS_MAX", clutch_pool::config::WORKERS_MAX)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Returns the name, the scope, the fields and the description of each event.
+    fn events(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        let facts = [clutch_pool::pool::facts::FACTS, clutch_pool::supervisor::facts::FACTS, clutch_jobs::facts::FACTS];
+        let rows = facts.into_iter().flatten().map(|fact| {
+            let fields = PyTuple::new(py, fact.fields)?;
+            (fact.name, fact.scope.name(), fields, fact.about.trim()).into_pyobject(py)
+        });
+        PyTuple::new(py, rows.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Returns the names of these states of jobs, in order.

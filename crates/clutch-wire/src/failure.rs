@@ -86,6 +86,20 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The name of the variant, for events and records.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Failure::Raised { .. } => "raised",
+            Failure::Encode { .. } => "encode",
+            Failure::BadArguments { .. } => "bad_arguments",
+            Failure::NoSuchTool { .. } => "no_such_tool",
+            Failure::WorkerLost { .. } => "worker_lost",
+            Failure::Poisoned { .. } => "poisoned",
+            Failure::Config { .. } => "config",
+            Failure::Expired(_) => "deadline",
+        }
+    }
+
     /// The body of a failure frame: a tag, then its fields, each prefixed by its length.
     pub fn encode(&self) -> Vec<u8> {
         let number = |number: Option<i32>| number.map_or(Vec::new(), |number| number.to_le_bytes().to_vec());

@@ -1,6 +1,6 @@
 """Log lines about pools and workers, for operators who read only the log.
 
-Each event of the catalogue that has a line here becomes one, with its fields; a thread reads the events and writes.
+Each event that has a line here becomes one, with its fields; a thread reads the events and writes.
 """
 
 from __future__ import annotations

@@ -17,6 +17,12 @@ def test_begin_and_finish_of_work_are_seen_where_they_are_asked_for() -> None:
         finished = events.wait("work_finished", id=future.work_id)
         assert (begun["kind"], begun["trace"], finished["failed"]) == ("call", None, False)
         assert 0 <= finished["queued_s"] < 30 and 0 <= finished["run_s"] < 30
+        (worker,) = pool.stats()["workers"]
+        assert (finished["what"], finished["nr"], finished["pid"]) == ("abs", 0, worker["pid"])
+        assert finished["error"] is None and begun["time"] <= finished["time"]
+        with pytest.raises(ZeroDivisionError):
+            pool.call(divmod, 1, 0)
+        assert events.wait("work_finished", error="raised")["what"] == "divmod"
         list(pool.map(abs, [1, 2, 3], chunksize=3))
         assert events.wait("work_finished", kind="batch")["failed"] is False
 

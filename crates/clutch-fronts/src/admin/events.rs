@@ -6,11 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use clutch_pool::date::Date;
-use clutch_pool::telemetry::{Event, Scope, Sink};
+use clutch_pool::telemetry::{EventRecord, KeptRecord, Scope, Sink};
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -34,13 +33,13 @@ const TOGETHER_BYTES: usize = 16 << 10;
 
 /// Keeps events for one client.
 struct Subscriber {
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<KeptRecord>,
     missed: AtomicU64,
 }
 
 impl Sink for Subscriber {
-    fn event(&self, event: &Event) {
-        if self.events.try_send(event.clone()).is_err() {
+    fn event(&self, event: &EventRecord<'_>) {
+        if self.events.try_send(event.keep()).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -48,7 +47,7 @@ impl Sink for Subscriber {
 
 struct EventStream {
     subscriber: Arc<Subscriber>,
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<KeptRecord>,
     alive: Interval,
     /// What is sent at once, so that the client knows that it hears.
     greeting: String,
@@ -92,9 +91,7 @@ impl EventStream {
         while text.len() < TOGETHER_BYTES
             && let Poll::Ready(Some(event)) = self.events.poll_recv(context)
         {
-            let mut event = json!(event);
-            event["time"] = Date::of(SystemTime::now()).iso().into();
-            put(&mut text, event["event"].as_str().unwrap_or("event"), &event);
+            put(&mut text, event.name(), &json!(event));
         }
         if self.alive.poll_tick(context).is_ready() && text.is_empty() {
             text.push_str(ALIVE);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_pool::telemetry::Event;
 use clutch_pool::work::{Outcome, Refusal, Reply};
 use clutch_wire::{Failure, Payload};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Inbox, Note};
+use crate::facts::JobFailed;
 use crate::job::{Claimed, DIRECTIVE, Ending, JobError, JobId, Millis, Settled, State};
 use crate::store::Noted;
 
@@ -122,16 +122,9 @@ fn error(job: &Claimed, at: Millis, kind: &str, message: String, traceback: Stri
     JobError { at, attempt: job.attempt, kind: kind.to_owned(), message, traceback }
 }
 
-pub(super) fn failed_event(
-    pool: Arc<str>,
-    front: Arc<str>,
-    job: &Claimed,
-    settled: &Settled,
-    error: &JobError,
-) -> Event {
+pub(super) fn failed_event(front: Arc<str>, job: &Claimed, settled: &Settled, error: &JobError) -> JobFailed {
     let until = |at: Millis| (at - error.at).max(0) as f64 / 1000.0;
-    Event::JobFailed {
-        pool,
+    JobFailed {
         front,
         job: job.id.clone(),
         tool: job.tool.clone(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use clutch_pool::telemetry::{Emitter, Event};
+use clutch_pool::telemetry::Emitter;
 use clutch_pool::work::Outcome;
 use clutch_wire::Payload;
 use clutch_wire::sync::{Condvar, Mutex};
@@ -16,6 +16,7 @@ use clutch_wire::sync::{Condvar, Mutex};
 use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
+use crate::facts::{JobsRescued, QueueUnserved, StoreLost, StoreRecovered};
 use crate::job;
 use crate::maintenance::{self, Maintenance};
 use crate::store::{QueueStats, Store, Upkeep};
@@ -190,7 +191,7 @@ impl Shared {
         drop(failing);
         if is_news {
             let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
+            self.telemetry.emit(|| StoreLost { front, store, reason });
         }
     }
 
@@ -200,7 +201,7 @@ impl Shared {
         drop(failing);
         if is_news {
             let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreRecovered { pool, front, store });
+            self.telemetry.emit(|| StoreRecovered { front, store });
         }
     }
 
@@ -217,7 +218,7 @@ impl Shared {
     fn tell(&self, upkeep: &Upkeep) {
         if upkeep.rescued > 0 {
             let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
-            self.telemetry.emit(|pool| Event::JobsRescued { pool, front, jobs, dead });
+            self.telemetry.emit(|| JobsRescued { front, jobs, dead });
         }
     }
 
@@ -255,7 +256,7 @@ impl Shared {
             let mut counts = self.counts.lock();
             for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
                 let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
-                self.telemetry.emit(|pool| Event::QueueUnserved { pool, front, queue: name, available, waited_s });
+                self.telemetry.emit(|| QueueUnserved { front, queue: name, available, waited_s });
             }
             (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
             self.counted.notify_all();

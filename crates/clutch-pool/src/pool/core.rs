@@ -13,6 +13,9 @@ use super::Pool;
 use super::effects::{Effects, Lease, OnLink, Told};
 use super::entry::Entry;
 use super::expiring::Expiring;
+use super::facts::{
+    PoolFull, WorkBegun, WorkCancelled, WorkExpired, WorkFinished, WorkLost, WorkPoisoned, WorkTakenBack,
+};
 use super::functions::Functions;
 use super::item_clock::ItemClocks;
 use super::memory::{Memory, Weighed};
@@ -24,7 +27,7 @@ use super::status::spent::Noted;
 use crate::config::{Overflow, PoolConfig};
 use crate::link::PutError;
 use crate::link::items::Items;
-use crate::telemetry::{self, Emitter, Scope};
+use crate::telemetry::{Emitter, Scope};
 use crate::work::{Expired, Outcome, Refusal, WorkId};
 
 /// Behind the pool's lock.
@@ -168,14 +171,7 @@ impl Core {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
             let (kind, trace) = (entry.work.kind.name(), entry.work.trace.clone());
             let what = || self.machine.body(id).map(|entry| self.functions.describe(entry)).unwrap_or_default();
-            self.telemetry.emit_of_work(Scope::BEGUN, |pool| telemetry::Event::WorkBegun {
-                pool,
-                id,
-                kind,
-                what: what(),
-                queued_s: queued.as_secs_f64(),
-                trace,
-            });
+            self.telemetry.emit(|| WorkBegun { id, kind, what: what(), queued_s: queued.as_secs_f64(), trace });
         }
         self.tell(id, Told::Begun, effects);
     }
@@ -221,18 +217,34 @@ impl Core {
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
             self.noted.note_slow(&entry, || self.functions.describe(&entry), run_ns, &outcome);
-            self.telemetry.emit_of_work(Scope::FINISHED, |pool| telemetry::Event::WorkFinished {
-                pool,
-                id,
-                kind: entry.work.kind.name(),
-                queued_s: queued.as_secs_f64(),
-                run_s: Duration::from_nanos(run_ns).as_secs_f64(),
-                failed: !matches!(outcome, Outcome::Value(_)),
-                trace: entry.work.trace.clone(),
-            });
+            self.tell_finished((key, id), &entry, (queued, run_ns), &outcome);
             let outcome = entry.conclude(outcome, run_ns);
             effects.finish(*entry, outcome);
         }
+    }
+
+    fn tell_finished(
+        &self,
+        (worker, id): (WorkerKey, WorkId),
+        entry: &Entry,
+        (queued, run_ns): (Duration, u64),
+        outcome: &Outcome,
+    ) {
+        let (nr, pid) = self.peers.get(&worker).map(|peer| peer.life.who).unwrap_or_default();
+        // Whoever only counts needs no name, which has to be made.
+        let is_named = self.telemetry.hears(Scope::BEGUN);
+        self.telemetry.emit(|| WorkFinished {
+            id,
+            kind: entry.work.kind.name(),
+            what: if is_named { self.functions.describe(entry) } else { String::new() },
+            nr,
+            pid,
+            queued_s: queued.as_secs_f64(),
+            run_s: Duration::from_nanos(run_ns).as_secs_f64(),
+            failed: !matches!(outcome, Outcome::Value(_)),
+            error: outcome.error_kind(),
+            trace: entry.work.trace.clone(),
+        });
     }
 
     /// Lets workers have work again whose board has words again. Returns whether some still have none.
@@ -287,7 +299,7 @@ impl Core {
             if item_ran {
                 entry.items.push_failure(failure);
                 self.noted.tally.failed += 1;
-                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
+                self.telemetry.emit(|| WorkLost { id });
             }
             let is_batch = entry.work.items > 0;
             match entry.has_items_left() {
@@ -338,7 +350,7 @@ impl Core {
             Action::Take { worker, id } => {
                 let taken = self.take(worker, id);
                 if taken {
-                    self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkTakenBack { pool, id });
+                    self.telemetry.emit(|| WorkTakenBack { id });
                 }
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
@@ -461,22 +473,18 @@ impl Core {
             Verdict::Draining => Refusal::Draining { pool: name() },
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
-                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkExpired {
-                    pool,
-                    id,
-                    at: at.as_str().to_owned(),
-                });
+                self.telemetry.emit(|| WorkExpired { id, at: at.as_str().to_owned() });
                 let (what, after) =
                     (self.functions.describe(work.entry), work.now.saturating_duration_since(work.since));
                 Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
             }
             Verdict::Cancelled => {
-                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkCancelled { pool, id });
+                self.telemetry.emit(|| WorkCancelled { id });
                 Refusal::Cancelled
             }
             Verdict::Poisoned { deaths, .. } => {
                 let (what, job) = (self.functions.describe(work.entry), work.entry.job());
-                self.telemetry.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what, job });
+                self.telemetry.emit(|| WorkPoisoned { id, deaths, what, job });
                 self.noted.tally.failed += 1;
                 let last = self.excuses.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
@@ -486,7 +494,7 @@ impl Core {
             Verdict::Failing if self.excuses.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {
-                    self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
+                    self.telemetry.emit(|| WorkLost { id });
                 }
                 self.noted.tally.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
@@ -499,7 +507,7 @@ impl Core {
 
     fn tell_full(&mut self, limit: usize, now: Instant) {
         if let Some(refused) = self.noted.tally.refuse(now) {
-            self.telemetry.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
+            self.telemetry.emit(|| PoolFull { refused, limit });
         }
     }
 }

@@ -123,7 +123,7 @@ impl PoolDriver {
         let waits_since = core.machine.waits_since();
         let wanted = core.noted.wanted(so_far, least, waits_since, Instant::now());
         let wanted = wanted.unwrap_or(self.0.clock.epoch());
-        let life = Life { wanted, ready: None, slots: self.0.config.shape.slots() as usize, run_ns: 0 };
+        let life = Life { wanted, ready: None, slots: self.0.config.shape.slots() as usize, who: (0, 0), run_ns: 0 };
         let mut peer = Peer::new(link.clone(), &self.0.regions, life);
         match reader.as_ref() {
             Some(reader) => {
@@ -137,10 +137,11 @@ impl PoolDriver {
         core.peers.insert(link.key, peer);
     }
 
-    pub fn worker_ready(&self, key: WorkerKey, slots: usize, calls_max: Option<u64>) {
+    /// Gives the worker work from now on. `who`: its nr and pid.
+    pub fn worker_ready(&self, key: WorkerKey, who: (u32, i32), slots: usize, calls_max: Option<u64>) {
         self.0.transact(|core, now, actions| {
             let Some(peer) = core.peers.get_mut(&key) else { return };
-            (peer.life.ready, peer.life.slots) = (Some(now), slots);
+            (peer.life.ready, peer.life.slots, peer.life.who) = (Some(now), slots, who);
             let words = peer.link.board.len() / 2;
             core.excuses.failing = None;
             core.noted.note_served();

@@ -17,7 +17,7 @@ use super::peer::alarm::Parts;
 use super::state::{Action, Event, Hold, StopCause, WorkerKey};
 use crate::link::board::word;
 use crate::link::items::Items;
-use crate::telemetry::{self, Scope};
+use crate::pool::facts::{WorkCancelled, WorkDrained, WorkExpired};
 use crate::work::{Expired, Outcome, Refusal, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
@@ -89,11 +89,7 @@ impl Core {
             worker: pool.status.name_of(worker),
             stacks: String::new(),
         });
-        self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkExpired {
-            pool,
-            id,
-            at: "running".to_owned(),
-        });
+        self.telemetry.emit(|| WorkExpired { id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(self.config.shape.profile.has_tasks());
         let batch = self.cut(worker, &mut entry);
@@ -123,7 +119,7 @@ impl Core {
             return;
         }
         if self.give_up(work, StopCause::Cancelled, effects) {
-            self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkCancelled { pool, id });
+            self.telemetry.emit(|| WorkCancelled { id });
         }
     }
 
@@ -134,7 +130,7 @@ impl Core {
         }
         if self.give_up(work, StopCause::Drained, effects) {
             self.noted.tally.drained += 1;
-            self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkDrained { pool, id: work.id });
+            self.telemetry.emit(|| WorkDrained { id: work.id });
         }
     }
 

@@ -7,20 +7,20 @@ use std::time::Instant;
 
 use clutch_wire::sync::{Condvar, Mutex};
 
-use super::{Event, Sink};
+use super::{EventRecord, KeptRecord, Sink};
 
 /// Events kept for a reader that does not read; older ones are dropped.
 const KEPT_MAX: usize = 10_000;
 
 #[derive(Default)]
 struct Mailbox {
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<VecDeque<KeptRecord>>,
     arrived: Condvar,
     closed: AtomicBool,
 }
 
 impl Sink for Mailbox {
-    fn event(&self, event: &Event) {
+    fn event(&self, event: &EventRecord<'_>) {
         let mut events = self.events.lock();
         if self.closed.load(Ordering::Relaxed) {
             return;
@@ -28,7 +28,7 @@ impl Sink for Mailbox {
         if events.len() == KEPT_MAX {
             events.pop_front();
         }
-        events.push_back(event.clone());
+        events.push_back(event.keep());
         self.arrived.notify_all();
     }
 }
@@ -46,9 +46,9 @@ impl Subscription {
     }
 
     /// The next event; none when the deadline passes first, or nothing is to come.
-    pub fn next(&self, deadline: Instant) -> Option<Event> {
+    pub fn next(&self, deadline: Instant) -> Option<KeptRecord> {
         let events = self.mailbox.events.lock();
-        let there = |events: &VecDeque<Event>| !events.is_empty() || self.is_closed();
+        let there = |events: &VecDeque<KeptRecord>| !events.is_empty() || self.is_closed();
         let (mut events, _) = self.mailbox.arrived.wait_until(events, deadline, there);
         events.pop_front()
     }

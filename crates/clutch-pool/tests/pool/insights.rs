@@ -115,7 +115,7 @@ fn starts_that_fail_one_after_the_other_do_not_overlap() {
         stage.driver.worker_gone(worker.key, lost(), false);
     }
     let worker = stage.starting_worker(1);
-    stage.driver.worker_ready(worker.key, 1, None);
+    stage.driver.worker_ready(worker.key, (0, 7), 1, None);
     let told = stage.pool.insights();
     assert_eq!(told.workers, 6);
     assert!(told.spent.start <= since.elapsed(), "{:?} of {:?}", told.spent.start, since.elapsed());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{PATIENCE, Stage, Worker, config, lost};
 use clutch_pool::link::items;
 use clutch_pool::pool::Answer;
-use clutch_pool::work::{Outcome, Work};
+use clutch_pool::work::{Outcome, Work, WorkKind};
 use clutch_wire::Failure;
 
 const LIMIT: Duration = Duration::from_millis(40);
@@ -101,7 +101,13 @@ fn an_item_that_runs_again_elsewhere_has_its_whole_time_there() {
     let stage = Stage::undriven(config("api"));
     let mut first = stage.worker(1);
     let answer = Arc::new(Answer::default());
-    let work = Work { items: 2, item_limit: Some(LIMIT), retry: 1, ..stage.work("echo", "[]", &answer) };
+    let work = Work {
+        kind: WorkKind::BATCH,
+        items: 2,
+        item_limit: Some(LIMIT),
+        retry: 1,
+        ..stage.work("echo", "[]", &answer)
+    };
     answer.set_id(stage.pool.submit(work, false));
     let call = first.next_call();
     first.begin_item(&call);

@@ -16,7 +16,7 @@ use clutch_pool::link::board::{Board, word};
 use clutch_pool::link::{Announced, Filled, Flushed, Inbox, Outbox};
 use clutch_pool::pool::state::WorkerKey;
 use clutch_pool::pool::{Answer, Health, Link, Notice, Pool, PoolDriver, WAKE};
-use clutch_pool::telemetry::{Event, Scope, Subscription, Telemetry};
+use clutch_pool::telemetry::{Fact, Scope, Subscription, Telemetry};
 use clutch_pool::work::{Outcome, Work, WorkId, WorkKind};
 use clutch_wire::frame::{self, Head, Kind};
 use clutch_wire::region::{Lease, RegionPool};
@@ -102,7 +102,7 @@ impl Stage {
     /// The same; `before` is shown the dispatcher's end of its link before the pool is.
     pub fn worker_by(&self, slots: usize, before: impl FnOnce(&OwnedFd)) -> Worker {
         let worker = self.starting_worker_by(slots, before);
-        self.driver.worker_ready(worker.key, slots, None);
+        self.driver.worker_ready(worker.key, (0, 7), slots, None);
         self.driver.update_status(|status| status.health = Health::Ready);
         worker
     }
@@ -136,12 +136,12 @@ impl Stage {
     }
 
     /// Waits for an event that fits.
-    pub fn wait_event(&self, fits: impl Fn(&Event) -> bool) -> Event {
+    pub fn wait_event<F: Fact>(&self) -> F {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let event = self.events.next(deadline).expect("the event never came");
-            if fits(&event) {
-                return event;
+            if let Some(fact) = event.get() {
+                return F::clone(fact);
             }
         }
     }
@@ -172,7 +172,10 @@ impl Stage {
     /// The same where each item may run for so long.
     pub fn submit_limited_batch(&self, tool: &str, items: u32, item_limit: Option<Duration>) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
-        answer.set_id(self.pool.submit(Work { items, item_limit, ..self.work(tool, "[]", &answer) }, false));
+        answer.set_id(
+            self.pool
+                .submit(Work { kind: WorkKind::BATCH, items, item_limit, ..self.work(tool, "[]", &answer) }, false),
+        );
         answer
     }
 

@@ -1,14 +1,16 @@
 //! What is told of single pieces of work, and to whom.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{Call, Stage, Worker, config};
-use clutch_pool::pool::Answer;
-use clutch_pool::telemetry::{Event, Histograms, Scope, Sink};
+use clutch_pool::pool::facts::{WorkBegun, WorkCancelled, WorkFinished};
+use clutch_pool::pool::{Answer, Histograms};
+use clutch_pool::supervisor::facts::PoolRecovered;
+use clutch_pool::telemetry::{EventRecord, KeptRecord, Scope, Sink};
 use clutch_pool::work::Work;
-use clutch_wire::Codec;
 use clutch_wire::frame::{self, Head, Kind};
+use clutch_wire::{Codec, Failure};
 
 /// Ends a call after so many milliseconds of its worker's clock.
 fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64) {
@@ -23,17 +25,15 @@ fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64) {
 fn names(stage: &Stage) -> Vec<String> {
     let now = Instant::now();
     let events = std::iter::from_fn(|| stage.events.next(now));
-    events
-        .map(|event| serde_json::to_value(event).expect("JSON")["event"].as_str().expect("a name").to_owned())
-        .collect()
+    events.map(|event| event.name().to_owned()).collect()
 }
 
 #[derive(Default)]
-struct Kept(Mutex<Vec<Event>>);
+struct Kept(Mutex<Vec<KeptRecord>>);
 
 impl Sink for Kept {
-    fn event(&self, event: &Event) {
-        self.0.lock().expect("a lock").push(event.clone());
+    fn event(&self, event: &EventRecord<'_>) {
+        self.0.lock().expect("a lock").push(event.keep());
     }
 }
 
@@ -47,12 +47,12 @@ fn the_begin_and_the_end_of_work_carry_its_trace() {
     let call = worker.next_call();
     worker.say_begun(&call);
     end_in(&stage, &mut worker, &call, 7);
-    let begun = stage.wait_event(|event| matches!(event, Event::WorkBegun { .. }));
-    let Event::WorkBegun { id: of, kind, what, trace, .. } = begun else { unreachable!() };
+    let WorkBegun { id: of, kind, what, trace, .. } = stage.wait_event();
     assert_eq!((of, kind, &what[..], trace.as_deref()), (id, "call", "echo", Some("00-aa-bb-01")));
-    let finished = stage.wait_event(|event| matches!(event, Event::WorkFinished { .. }));
-    let Event::WorkFinished { id: of, run_s, failed, trace, .. } = finished else { unreachable!() };
-    assert_eq!((of, run_s, failed, trace.as_deref()), (id, 0.007, false, Some("00-aa-bb-01")));
+    let finished: WorkFinished = stage.wait_event();
+    let WorkFinished { id: of, run_s, failed, trace, .. } = &finished;
+    assert_eq!((*of, *run_s, *failed, trace.as_deref()), (id, 0.007, false, Some("00-aa-bb-01")));
+    assert_eq!((&finished.what[..], finished.nr, finished.pid, finished.error), ("echo", 0, 7, None));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_sink_hears_its_scope_until_it_is_dropped() {
     stage.pool.cancel(waits.id());
     end_in(&stage, &mut worker, &call, 1);
     let heard = std::mem::take(&mut *kept.0.lock().expect("a lock"));
-    assert!(matches!(heard[..], [Event::WorkCancelled { .. }]), "{heard:?}");
+    assert!(matches!(&heard[..], [only] if only.is::<WorkCancelled>()), "{heard:?}");
     drop(kept);
     assert!(names(&stage).contains(&"work_cancelled".to_owned()), "others go on hearing");
 }
@@ -107,7 +107,34 @@ fn workers_tell_the_begin_of_work_only_while_somebody_hears_it() {
     assert!(wants_begun(&mut worker));
     stage.events = stage.pool.telemetry().mailbox(Scope::LIVES);
     // The next event of any kind finds the old mailbox gone.
-    stage.pool.telemetry().emit(|pool| Event::PoolRecovered { pool });
+    stage.pool.telemetry().emit(|| PoolRecovered {});
     stage.submit("echo", "1");
     assert!(!wants_begun(&mut worker));
+}
+
+#[test]
+fn an_event_has_the_time_at_which_it_happened() {
+    let stage = Stage::undriven(config("api"));
+    let before = SystemTime::now();
+    let stamped = stage.pool.telemetry().stamp(|| PoolRecovered {}).expect("somebody listens");
+    let after = SystemTime::now();
+    std::thread::sleep(Duration::from_millis(2));
+    stage.pool.telemetry().tell(&stamped);
+    let heard = stage.events.next(Instant::now()).expect("it was told");
+    assert!(before <= heard.at && heard.at <= after, "not the time of its delivery");
+    let json = serde_json::to_value(&heard).expect("JSON");
+    assert_eq!((&json["event"], &json["pool"]), (&"pool_recovered".into(), &"api".into()));
+    assert!(json["time"].as_str().is_some_and(|time| time.ends_with('Z')));
+}
+
+#[test]
+fn the_error_of_work_is_named_where_it_failed() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    stage.submit("echo", "1");
+    let call = worker.next_call();
+    worker.failure(&call, &Failure::NoSuchTool { message: "x".to_owned() });
+    (0..4).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
+    let finished: WorkFinished = stage.wait_event();
+    assert_eq!((finished.failed, finished.error), (true, Some("no_such_tool")));
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use clutch_fronts::OperatorSocket;
 use clutch_host::Program;
-use clutch_pool::telemetry::{Event, Scope, Sink};
+use clutch_pool::supervisor::facts::PoolClosed;
+use clutch_pool::telemetry::{EventRecord, Scope, Sink};
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,8 +34,8 @@ pub struct Plane {
 struct Closings(Arc<Notify>);
 
 impl Sink for Closings {
-    fn event(&self, event: &Event) {
-        if let Event::PoolClosed { .. } = event {
+    fn event(&self, event: &EventRecord<'_>) {
+        if event.get::<PoolClosed>().is_some() {
             self.0.notify_one();
         }
     }

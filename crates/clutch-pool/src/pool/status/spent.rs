@@ -15,6 +15,8 @@ pub(in crate::pool) struct Life {
     pub(in crate::pool) wanted: Instant,
     pub(in crate::pool) ready: Option<Instant>,
     pub(in crate::pool) slots: usize,
+    /// The nr and the pid of the worker.
+    pub(in crate::pool) who: (u32, i32),
     /// In all slots together, of what has ended.
     pub(in crate::pool) run_ns: u64,
 }

@@ -1,13 +1,4 @@
-//! A sink that counts how long work waited and ran, by pool and by kind of work.
-//!
-//! There are as many histograms as pools times kinds, whatever callers send.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use clutch_wire::sync::Mutex;
-
-use super::{Event, Sink};
+//! Histograms of durations.
 
 /// Upper bounds of the buckets, in seconds: from a tenth of a millisecond, which short calls need, to minutes.
 pub const BOUNDS_S: [f64; 17] =
@@ -30,31 +21,6 @@ impl Durations {
 
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
-    }
-}
-
-/// Time in the queue, and in user code.
-type Pair = (Durations, Durations);
-
-/// See the file's head.
-#[derive(Default)]
-pub struct Histograms(Mutex<BTreeMap<(Arc<str>, &'static str), Pair>>);
-
-impl Histograms {
-    /// By pool and kind: how long work waited until it was sent to its worker, and how long it ran there.
-    pub fn read(&self) -> BTreeMap<(Arc<str>, &'static str), Pair> {
-        self.0.lock().clone()
-    }
-}
-
-impl Sink for Histograms {
-    fn event(&self, event: &Event) {
-        if let Event::WorkFinished { pool, kind, queued_s, run_s, .. } = event {
-            let mut all = self.0.lock();
-            let (queued, run) = all.entry((pool.clone(), kind)).or_default();
-            queued.add(*queued_s);
-            run.add(*run_s);
-        }
     }
 }
 

@@ -1,0 +1,36 @@
+//! Events of jobs. `front` is the name of the runner's front in each.
+
+use std::sync::Arc;
+
+clutch_pool::facts! {
+    /// An attempt of a job has failed. `next_s`: seconds until the next attempt; `null`: the job is dead.
+    "job_failed" LIVES JobFailed {
+        front: Arc<str>,
+        job: String,
+        tool: String,
+        queue: String,
+        attempt: u32,
+        attempts_max: u32,
+        kind: String,
+        error: String,
+        next_s: Option<f64>,
+    }
+
+    /// The lease of a runner has lapsed: others may run its jobs, and they are stopped here.
+    "jobs_lapsed" LIVES JobsLapsed { front: Arc<str>, jobs: usize }
+
+    /// A runner stopped before the results of these jobs were saved; they run again when its lease has lapsed.
+    "jobs_unsettled" LIVES JobsUnsettled { front: Arc<str>, jobs: usize }
+
+    /// Jobs of runners whose leases have lapsed run again. `dead`: number of those that had no attempt left.
+    "jobs_rescued" LIVES JobsRescued { front: Arc<str>, jobs: usize, dead: usize }
+
+    /// Jobs wait in a queue from which this front does not take, and none of them runs.
+    "queue_unserved" LIVES QueueUnserved { front: Arc<str>, queue: String, available: u64, waited_s: u64 }
+
+    /// The store is unavailable; its jobs wait.
+    "store_lost" LIVES StoreLost { front: Arc<str>, store: String, reason: String }
+
+    /// The store is available again.
+    "store_recovered" LIVES StoreRecovered { front: Arc<str>, store: String }
+}
