@@ -1,4 +1,4 @@
-//! Pools of workers: queue, link, supervisor, telemetry. Knows nothing of Python, nor of what work arrives by.
+//! Pools of workers: queue, link, supervisor, output, telemetry. Knows nothing of Python, nor of what work arrives by.
 //!
 //! Read ARCHITECTURE.md for the map. The one door is [`pool::Pool::submit`].
 
@@ -6,6 +6,7 @@ mod atomic;
 pub mod config;
 pub mod date;
 pub mod link;
+pub mod output;
 pub mod pool;
 pub mod slowest;
 pub mod supervisor;

@@ -7,7 +7,6 @@ mod descriptors;
 pub mod facts;
 mod leave;
 pub mod memory;
-pub mod output;
 pub mod process;
 pub mod recycle;
 mod report;
@@ -31,13 +30,13 @@ use self::facts::{
     WorkerContinued, WorkerDebugged, WorkerDraining, WorkerGone, WorkerKilled, WorkerReady, WorkerStarting,
     WorkerStopped, ZygoteLost, ZygoteReady, ZygoteStarted,
 };
-use self::output::Output;
 use self::process::Process;
 use self::scale::{Rules, Scaling};
 use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord};
 pub use self::zygote::Identity;
 use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::board::Board;
+use crate::output::Output;
 use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry::{Fact, KeptRecord};

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clutch import _core
-from clutch._worker import unheard
+from clutch._worker import tracebacks, unheard
 from clutch._worker.handlers.call import Tool
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
@@ -74,7 +74,15 @@ class Image:
         return image
 
     def prepare(self) -> None:
-        """Set up the caller's arguments, sys.path, folder, key and script; patch for greenlets before any import."""
+        """Set up the output, the caller's arguments, sys.path, folder, key and script; patch for greenlets before any
+        import."""
+        tracebacks.print_at_once()
+        if self.options.get("log_format") == "json":
+            # Here, since others need nothing of it.
+            from clutch._worker.json_lines import write_tracebacks
+
+            for stream in (sys.stdout, sys.stderr):
+                write_tracebacks(stream)
         sys.argv[:] = self.options.get("argv") or sys.argv
         if self.options.get("cwd"):
             os.chdir(self.options["cwd"])

@@ -1,18 +1,23 @@
-"""Log records as JSON objects, one a line: the dispatcher's own, and those in workers that no handler takes."""
+"""Records as JSON objects, one a line: those of the log, and tracebacks that are printed in workers."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import TextIO
+
+TRACEBACK = re.compile(r"^(?:  \+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE)
+TRACEBACK_CHARACTERS_MAX = 256_000
+"""Maximum length of a printed traceback; of a longer one, lines in the middle are left out."""
 
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
-            "time": time.replace("+00:00", "Z"),
+            "time": time_of(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
             **self.fields(record),
@@ -33,9 +38,64 @@ class NamedJsonLines(JsonLines):
         return {"logger": record.name}
 
 
+def time_of(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def write_unhandled() -> None:
     """Makes records that no handler takes, which Python would print as bare text, keep level, logger and traceback."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(NamedJsonLines())
     logging.lastResort = handler
+
+
+def write_tracebacks(stream: TextIO) -> None:
+    """Make each traceback that is written to the stream, in one call, one record; what comes before it is its message.
+
+    Changes the stream itself, since handlers of logs that were made before this process have it.
+    """
+    write: Callable[[str], int] = stream.write
+    is_begun = is_owed = False
+    # A line has no end yet; the line break of a record, which `print` writes later, has not come.
+
+    def write_or_record(text: str) -> int:
+        nonlocal is_begun, is_owed
+        found = TRACEBACK.search(text) if "Traceback (most" in text else None
+        if found is not None:
+            write("\n" * is_begun + with_record(text, found.start()))
+            is_begun, is_owed = False, not text.endswith("\n")
+        elif text:
+            write(text.removeprefix("\n") if is_owed else text)
+            is_begun, is_owed = not text.endswith("\n"), False
+        return len(text)
+
+    vars(stream)["write"] = write_or_record
+
+
+def with_record(text: str, at: int) -> str:
+    """Return the lines of a text with the traceback that begins `at` as JSON, joined with the line before it."""
+    earlier, _, before = text[:at].removesuffix("\n").rpartition("\n")
+    lines = text[at:].rstrip().split("\n")
+    last = max(number for number, line in enumerate(lines) if TRACEBACK.match(line))
+    if lines[last].startswith(" "):  # of a group: the lines of its exceptions follow
+        named = "".join(lines[last + 1 : last + 2]).lstrip(" |+")
+    else:
+        named = next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), "")
+    record = {
+        "time": time_of(datetime.now(UTC)),
+        "level": "error",
+        "message": f"{before.removesuffix(':')}: {named}" if before else named,
+        "traceback": shortened(lines),
+    }
+    return f"{earlier}\n" * bool(earlier) + json.dumps(record) + "\n"
+
+
+def shortened(lines: list[str]) -> str:
+    text = "\n".join(lines)
+    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+        return text
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    begin, end = text[:half].rpartition("\n")[0], text[-half:].partition("\n")[2]
+    left_out = text.count("\n") - begin.count("\n") - end.count("\n") - 1
+    return f"{begin}\n  [{left_out} lines left out]\n{end}"

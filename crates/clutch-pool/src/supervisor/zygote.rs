@@ -16,11 +16,11 @@ use clutch_wire::frame::{self, Head, Kind, WIRE_VERSION};
 use clutch_wire::sys::{self, EndSignal, Fate, Poller};
 use serde::{Deserialize, Serialize};
 
-use super::output::Output;
 use super::recycle;
 use super::state::signal_name;
 use crate::config::PoolConfig;
 use crate::link::{Attached, Filled, Flushed, Inbox, Outbox};
+use crate::output::Output;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Status, ToolSchemas};
 

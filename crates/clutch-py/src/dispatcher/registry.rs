@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use clutch_pool::supervisor::output::{self, Printed};
+use clutch_pool::output::{self, Printed};
 use clutch_pool::telemetry::{Scope, Subscription, Telemetry};
 use clutch_wire::forked::{self, PerProcess};
 use clutch_wire::sys;
