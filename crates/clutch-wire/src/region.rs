@@ -7,48 +7,28 @@
 //! sent, the reader copies what it is lent beyond that. Free regions are swept: what was not used again for two sweeps goes
 //! back to the kernel.
 
-use std::collections::HashMap;
+mod reader;
+mod writer;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+pub use self::reader::RegionTable;
+pub use self::writer::{RegionPool, WRITTEN_MAX};
 use crate::forked::Moment;
-use crate::frame::{RegionRef, Shortage, WireError};
+use crate::frame::RegionRef;
 use crate::sync::Mutex;
 use crate::sys::{self, Heap, Mapping};
 
 /// Data starts on the second page, so that arrays are aligned; the first holds the word.
 const DATA_OFFSET: usize = 4096;
 
-/// Smallest region's data.
-const SMALLEST_BYTES: usize = 256 << 10;
-
-/// Free regions kept for reuse, in bytes and in number; more than that is given back to the kernel.
-const FREE_BYTES_MAX: usize = 256 << 20;
-const FREE_MAX: usize = 64;
-
-/// How often free regions are swept, as long as there are any.
-const SWEEP_EACH: Duration = Duration::from_secs(1);
-
-/// Number of sweeps that a region must be free for before it is returned to the kernel.
-const SWEEPS_KEPT: u8 = 1;
-
-/// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
-/// where the process may not have many more descriptors, but for a few.
-pub const WRITTEN_MAX: usize = 256;
-const WRITTEN_MIN: usize = 8;
-
-/// Larger parts never wait in private memory: copying one when it is sent would hold up the pool, and memory runs out
-/// before descriptors do.
-const WAITING_BYTES_MAX: usize = 16 << 20;
-
-/// Regions that a reader holds of one writer; what it is lent beyond that is copied, and let go at once.
-const READ_MAX: usize = 256;
-
 const FREE: u32 = 0;
+
 const LENT: u32 = 1;
+
 /// Never reused; the memory lasts as long as a process has it mapped.
 const RETIRED: u32 = 2;
 
@@ -267,187 +247,6 @@ impl Drop for Lease {
     }
 }
 
-/// A free region.
-#[derive(Debug)]
-struct Free {
-    region: Arc<Region>,
-    sweeps: u8,
-}
-
-#[derive(Debug, Default)]
-struct Shelf {
-    free: Vec<Free>,
-    free_bytes: usize,
-    /// Released by the writer, still held by their readers.
-    lent: Vec<Arc<Region>>,
-    next_id: u32,
-    sweep_at: Option<Instant>,
-    /// Set when the pool is closed: nothing is reused.
-    is_closed: bool,
-}
-
-/// The writer's regions.
-#[derive(Debug)]
-pub struct RegionPool {
-    shelf: Mutex<Shelf>,
-    /// Number of regions, if it is limited.
-    written: Option<Arc<AtomicUsize>>,
-    written_max: AtomicUsize,
-    /// Number of regions that are gone.
-    dropped: Arc<AtomicU32>,
-    /// Whether someone sweeps while there are regions.
-    is_swept: AtomicBool,
-    /// Wakes the sweeper when the first region is made.
-    sweeper: Option<OwnedFd>,
-}
-
-impl RegionPool {
-    /// Of a writer whose regions have one reader, which is lent them at once.
-    pub fn for_one_reader() -> RegionPool {
-        RegionPool {
-            shelf: Mutex::default(),
-            written: None,
-            written_max: AtomicUsize::new(WRITTEN_MAX),
-            dropped: Arc::default(),
-            is_swept: AtomicBool::new(false),
-            sweeper: None,
-        }
-    }
-
-    /// Of a writer whose regions wait, and then go to any of several readers. `sweeper` is an event: who waits for it calls
-    /// [`RegionPool::sweep_when_due`].
-    pub fn for_many_readers(sweeper: OwnedFd) -> RegionPool {
-        RegionPool { written: Some(Arc::default()), sweeper: Some(sweeper), ..RegionPool::for_one_reader() }
-    }
-
-    /// Requests sweeps while there are regions. Returns whether they had been requested.
-    pub fn ask_for_sweeps(&self) -> bool {
-        self.is_swept.swap(true, Ordering::AcqRel)
-    }
-
-    /// Takes back regions from readers, and returns to the kernel those that were free for long, if it is due. Returns
-    /// when it is due again, or None if there are no regions.
-    pub fn sweep_when_due(&self, now: Instant) -> Option<Instant> {
-        if !self.is_swept.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut shelf = self.shelf.lock();
-        let due = *shelf.sweep_at.get_or_insert(now + SWEEP_EACH);
-        if now < due {
-            return Some(due);
-        }
-        let old = shelf.sweep();
-        let living = shelf.next_id.wrapping_sub(self.dropped.load(Ordering::Relaxed)) as usize;
-        let next = (living > old.len()).then(|| now + SWEEP_EACH);
-        shelf.sweep_at = next;
-        self.is_swept.store(next.is_some(), Ordering::Release);
-        drop(shelf);
-        old.iter().for_each(|free| free.region.discard());
-        next
-    }
-
-    /// Called when there are no readers left: returns all regions to the kernel, now and as they come back.
-    pub fn close(&self) {
-        let mut shelf = self.shelf.lock();
-        let free = std::mem::take(&mut shelf.free);
-        (shelf.free_bytes, shelf.is_closed) = (0, true);
-        shelf.lent.clear();
-        drop(shelf);
-        free.iter().for_each(|free| free.region.discard());
-    }
-
-    /// Under the lock of the shelf: a sweep sees the region that is about to be made, or is over and asked for again.
-    fn wake_sweeper(&self) {
-        if let Some(sweeper) = self.sweeper.as_ref().filter(|_| !self.ask_for_sweeps()) {
-            sys::signal_event(sweeper.as_fd());
-        }
-    }
-
-    /// Counts dropped regions, which readers are to forget.
-    pub fn dropped(&self) -> Arc<AtomicU32> {
-        self.dropped.clone()
-    }
-
-    /// Limits the regions to half of the descriptors that this process may still open.
-    pub fn bound_by(&self, descriptors: u64) {
-        let half = usize::try_from(descriptors / 2).unwrap_or(WRITTEN_MAX);
-        self.written_max.store(half.clamp(WRITTEN_MIN, WRITTEN_MAX), Ordering::Relaxed);
-    }
-
-    /// A copy of `bytes`, in a region; or in private memory until it is sent ([`RegionPool::place`]), where there are
-    /// regions enough.
-    pub fn store(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Lease> {
-        match self.reserve(bytes.len(), true)? {
-            Some(lease) => {
-                lease.write(bytes);
-                Ok(lease)
-            }
-            None => Lease::own(bytes),
-        }
-    }
-
-    /// Puts a payload that is about to be sent into a region.
-    pub fn place(self: &Arc<Self>, lease: &mut Arc<Lease>) -> io::Result<()> {
-        if let Memory::Own(bytes) = &lease.memory {
-            let placed = self.reserve(bytes.len(), false)?.ok_or_else(|| io::Error::other("no region"))?;
-            placed.write(bytes.bytes());
-            *lease = Arc::new(placed);
-        }
-        Ok(())
-    }
-
-    /// None if the payload may wait and there are enough regions.
-    fn reserve(self: &Arc<Self>, len: usize, may_wait: bool) -> io::Result<Option<Lease>> {
-        let mut shelf = self.shelf.lock();
-        if let Some(region) = shelf.take(len) {
-            return Ok(Some(self.lease(region, len)));
-        }
-        let may_wait = may_wait && len <= WAITING_BYTES_MAX && self.written.is_some();
-        if may_wait
-            && self
-                .written
-                .as_ref()
-                .is_some_and(|written| written.load(Ordering::Relaxed) >= self.written_max.load(Ordering::Relaxed))
-        {
-            return Ok(None);
-        }
-        shelf.next_id += 1;
-        let id = shelf.next_id;
-        self.wake_sweeper();
-        drop(shelf);
-        let size = len.max(SMALLEST_BYTES).next_power_of_two();
-        let written = Written { counted: self.written.as_ref().map(Counted::new), dropped: self.dropped.clone() };
-        match Region::create(id, size, written) {
-            Ok(region) => Ok(Some(self.lease(Arc::new(region), len))),
-            // By the time it is sent there may be room again.
-            Err(_) if may_wait => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn lease(self: &Arc<Self>, region: Arc<Region>, len: usize) -> Lease {
-        Lease::new(Memory::Written(region, self.clone()), len)
-    }
-
-    fn give_back(&self, region: Arc<Region>) {
-        self.shelf.lock().put(region);
-    }
-
-    /// Takes back all regions of a reader that is gone.
-    pub fn reader_gone(&self, reader: u64) {
-        let mut shelf = self.shelf.lock();
-        shelf.lent.retain(|region| region.reader.load(Ordering::Relaxed) != reader);
-        shelf.collect();
-    }
-
-    /// Bytes of shared memory held: (free, still with readers).
-    pub fn bytes(&self) -> (usize, usize) {
-        let mut shelf = self.shelf.lock();
-        shelf.collect();
-        (shelf.free_bytes, shelf.lent.iter().map(|region| region.data_bytes()).sum())
-    }
-}
-
 impl Lease {
     fn write(&self, bytes: &[u8]) {
         if let Some(region) = self.region() {
@@ -456,117 +255,14 @@ impl Lease {
     }
 }
 
-impl Shelf {
-    /// The smallest free region of at least this many bytes; or one that has come back, mostly the last that was lent.
-    fn take(&mut self, len: usize) -> Option<Arc<Region>> {
-        let fits = self.free.iter().enumerate().filter(|(_, free)| free.region.data_bytes() >= len);
-        if let Some((at, _)) = fits.min_by_key(|(_, free)| free.region.data_bytes()) {
-            let region = self.free.swap_remove(at).region;
-            self.free_bytes -= region.data_bytes();
-            return Some(region);
-        }
-        let back = self.lent.iter().rposition(|region| region.word() == FREE && region.data_bytes() >= len);
-        if back.is_none() {
-            self.collect();
-        }
-        back.map(|at| self.lent.swap_remove(at))
-    }
-
-    fn put(&mut self, region: Arc<Region>) {
-        match region.word() {
-            FREE => self.keep(region),
-            LENT if !self.is_closed => self.lent.push(region),
-            // Nobody is there to give it back.
-            LENT => {}
-            // Retired: the other end is told to forget it with the next ones that are announced.
-            _ => {}
-        }
-    }
-
-    fn keep(&mut self, region: Arc<Region>) {
-        let bytes = self.free_bytes + region.data_bytes();
-        if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX && !self.is_closed {
-            self.free_bytes = bytes;
-            self.free.push(Free { region, sweeps: 0 });
-        } else {
-            region.discard();
-        }
-    }
-
-    fn collect(&mut self) {
-        for region in std::mem::take(&mut self.lent) {
-            self.put(region);
-        }
-    }
-
-    /// What has been free for longer than it is kept.
-    fn sweep(&mut self) -> Vec<Free> {
-        let (old, mut kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.free).into_iter().partition(|free| free.sweeps == SWEEPS_KEPT);
-        kept.iter_mut().for_each(|free| free.sweeps += 1);
-        self.free = kept;
-        self.free_bytes -= old.iter().map(|free| free.region.data_bytes()).sum::<usize>();
-        self.collect();
-        old
-    }
-}
-
-/// The reader's regions: what the other end announced.
-#[derive(Debug, Default)]
-pub struct RegionTable {
-    known: HashMap<u32, Result<Arc<Region>, Shortage>>,
-    lent: Arc<AtomicUsize>,
-}
-
-impl RegionTable {
-    /// Records an announced region. False: it was not received, and frames that name it cannot be read.
-    pub fn announce(&mut self, id: u32, size: u64, descriptor: Option<OwnedFd>) -> Result<bool, WireError> {
-        if size == 0 {
-            self.known.remove(&id);
-            return Ok(true);
-        }
-        let region = match descriptor {
-            Some(descriptor) => match Region::open(id, descriptor, size) {
-                Ok(region) => Ok(Arc::new(region)),
-                Err(error) if sys::is_shortage(&error) => Err(Shortage::Memory),
-                Err(_) => return Err(WireError::Region(id)),
-            },
-            None => Err(Shortage::Descriptors),
-        };
-        let received = region.is_ok();
-        self.known.insert(id, region);
-        Ok(received)
-    }
-
-    /// The regions of one frame.
-    pub fn leases(
-        table: &Mutex<RegionTable>,
-        references: impl Iterator<Item = RegionRef>,
-    ) -> Result<Vec<Arc<Lease>>, WireError> {
-        references.map(|reference| RegionTable::lease(table, reference)).collect()
-    }
-
-    fn lease(table: &Mutex<RegionTable>, reference: RegionRef) -> Result<Arc<Lease>, WireError> {
-        let (region, lent) = {
-            let table = table.lock();
-            let region = table.known.get(&reference.id).ok_or(WireError::Region(reference.id))?.clone();
-            (region.map_err(|shortage| WireError::Unreceived(reference.id, shortage))?, table.lent.clone())
-        };
-        if reference.len > region.data_bytes() as u64 {
-            return Err(WireError::Region(reference.id));
-        }
-        let len = reference.len as usize;
-        let lease = Lease::new(Memory::Read { region, _counted: Counted::new(&lent) }, len);
-        let enough = lent.load(Ordering::Relaxed) > READ_MAX;
-        // What does not fit into memory a second time stays where it is.
-        let copy = if enough { Lease::own(lease.bytes()).ok() } else { None };
-        Ok(Arc::new(copy.unwrap_or(lease)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use super::reader::READ_MAX;
+    use super::writer::WAITING_BYTES_MAX;
     use super::*;
+    use crate::frame::{Shortage, WireError};
 
     const LARGE: usize = 300_000;
 
