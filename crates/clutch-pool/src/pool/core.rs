@@ -230,20 +230,22 @@ impl Core {
         (queued, run_ns): (Duration, u64),
         outcome: &Outcome,
     ) {
-        let (nr, pid) = self.peers.get(&worker).map(|peer| peer.life.who).unwrap_or_default();
-        // Whoever only counts needs no name, which has to be made.
-        let is_named = self.telemetry.hears(Scope::BEGUN);
-        self.telemetry.emit(|| WorkFinished {
-            id,
-            kind: entry.work.kind.name(),
-            what: if is_named { self.functions.describe(entry) } else { String::new() },
-            nr,
-            pid,
-            queued_s: queued.as_secs_f64(),
-            run_s: Duration::from_nanos(run_ns).as_secs_f64(),
-            failed: !matches!(outcome, Outcome::Value(_)),
-            error: outcome.error_kind(),
-            trace: entry.work.trace.clone(),
+        self.telemetry.emit(|| {
+            let (nr, pid) = self.peers.get(&worker).map(|peer| peer.life.who).unwrap_or_default();
+            // Whoever only counts needs no name, which has to be made.
+            let is_named = self.telemetry.hears(Scope::BEGUN);
+            WorkFinished {
+                id,
+                kind: entry.work.kind.name(),
+                what: if is_named { self.functions.describe(entry) } else { String::new() },
+                nr,
+                pid,
+                queued_s: queued.as_secs_f64(),
+                run_s: Duration::from_nanos(run_ns).as_secs_f64(),
+                failed: !matches!(outcome, Outcome::Value(_)),
+                error: outcome.error_kind(),
+                trace: entry.work.trace.clone(),
+            }
         });
     }
 
