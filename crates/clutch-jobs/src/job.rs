@@ -106,7 +106,7 @@ impl State {
         State::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether it is an end: the job changes no more, unless somebody retries it.
+    /// Tells whether it is an end: the job changes no more, unless somebody retries it.
     pub fn is_end(self) -> bool {
         self >= State::Completed
     }
@@ -315,7 +315,7 @@ pub struct Claimed {
     /// The handler in the worker that runs it.
     pub kind: WorkKind,
     /// Header lines for that handler, beside what every job is told of its attempt.
-    pub headers: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub headers: Vec<(String, Vec<u8>)>,
 }
 
 /// Failure of one attempt.

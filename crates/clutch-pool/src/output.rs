@@ -1,7 +1,7 @@
-//! What workers print: line by line to the dispatcher's own stdout and stderr, with the worker's name; the last bytes are
+//! Output of workers: line by line to the dispatcher's own stdout and stderr, with the worker's name; the last bytes are
 //! kept.
 //!
-//! One thread for the whole process reads the pipes and writes. A slow reader of our stdout slows the workers' prints, and
+//! A single thread of the process reads the pipes and writes. A slow reader of our stdout slows the workers' prints, and
 //! the end of a program, which waits for them; a closed one is ignored. A traceback is one line or one write of its worker:
 //! see `_worker/tracebacks.py`.
 
@@ -69,7 +69,7 @@ fn reader() -> io::Result<&'static Reader> {
     READER.served("clutch-output", Reader::new, Reader::run)
 }
 
-/// What workers have printed by the time this was made.
+/// The output of workers up to the time at which this was made.
 pub struct Printed {
     reader: &'static Reader,
     round: u64,

@@ -106,7 +106,7 @@ impl Emitter {
     }
 }
 
-/// Where events go.
+/// The listeners of a process.
 #[derive(Default)]
 pub struct Telemetry {
     sinks: Mutex<Vec<(Weak<dyn Sink>, Scope)>>,

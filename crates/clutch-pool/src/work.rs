@@ -17,7 +17,7 @@ pub type WorkId = u64;
 /// Index into the pool's table of functions.
 pub type FunctionId = u32;
 
-/// One unit in.
+/// A unit of work on its way in.
 pub struct Work {
     pub kind: WorkKind,
     pub function: FunctionId,
@@ -30,7 +30,7 @@ pub struct Work {
     pub by_value: bool,
     /// How often it may run again when its worker dies: declared idempotent by its submitter.
     pub retry: u32,
-    /// Of a mapped batch how many items it has, whose results come one by one; else 0.
+    /// Number of items of a mapped batch, whose results come one by one; else 0.
     pub items: u32,
     /// How long each of them may run.
     pub item_limit: Option<Duration>,
@@ -70,33 +70,33 @@ impl Work {
         }
     }
 
-    /// Whether Python code called a function, or mapped one over items.
+    /// Tells whether Python code called a function, or mapped one over items.
     pub fn is_call(&self) -> bool {
         self.kind == WorkKind::CALL || self.kind == WorkKind::BATCH
     }
 
-    /// Whether only somebody else ends the work: it is told when its worker is to end, and cut at the grace.
+    /// Tells whether only somebody else ends the work: it is told when its worker is to end, and cut at the grace.
     pub fn is_endless(&self) -> bool {
         self.kind == WorkKind::CONNECTION
     }
 }
 
-/// Where the answer of one piece of work goes. Called from the thread that learned of it: it must not block.
+/// Takes the answer of a piece of work. Called from the thread that learned of it, so it must not block.
 pub trait Reply: Send + Sync {
-    /// One value of a stream. The producer sends no more of them than it was given credit for.
+    /// Takes a value of a stream. The producer sends no more of them than it was given credit for.
     fn chunk(&self, payload: Payload);
     /// The end, exactly once. `queued`: as [`Reply::sent`] was told last, or is to be told by another thread still.
     fn finish(&self, outcome: Outcome, queued: Option<Duration>);
     /// The worker accepts this many more chunks of the inbound stream.
     fn credit(&self, _count: u32) {}
-    /// Sent to a worker after this time in the queue, before its frame is written. Called again if the work is taken back
-    /// and sent elsewhere; only of work that notes it.
+    /// Called with the time in the queue, before the frame is written; again if the work is taken back and sent elsewhere.
+    /// Only of work that notes it.
     fn sent(&self, _queued: Duration) {}
     /// User code has started; only called when the work asked to know.
     fn begun(&self) {}
     /// The work has a place in the queue, in a pool with `overflow = "block"`.
     fn admitted(&self) {}
-    /// What the work is, for people; none: its function's name says it. Asked when somebody looks, under the pool's lock.
+    /// Describes the work for people; none: its function's name does. Called when somebody looks, under the pool's lock.
     fn describe(&self, _payload: &Payload) -> Option<String> {
         None
     }
@@ -106,14 +106,14 @@ pub trait Reply: Send + Sync {
     }
 }
 
-/// What came of a piece of work.
+/// The end of a piece of work.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The value; of a stream: its end, `Codec::Empty`.
     Value(Payload),
     /// User code, or its worker, failed.
     Failure(Arc<Failure>),
-    /// It was taken and then could not be run: expired, draining, cancelled.
+    /// The work was taken and then could not be run: expired, draining, cancelled.
     Refused(Refusal),
 }
 
@@ -140,7 +140,7 @@ pub struct Running {
     pub job: Option<String>,
     /// Since it was sent to the worker or, where that runs one at a time, since the one before it ended.
     pub seconds: f64,
-    /// Its caller was answered without it (deadline, cancelled): it was told to stop.
+    /// The caller was answered without it (deadline, cancelled): it was told to stop.
     pub abandoned: bool,
 }
 

@@ -1,6 +1,6 @@
-//! One call in a worker, of whatever kind: from its claim to its end.
+//! A call in a worker, of whatever kind: from its claim to its end.
 //!
-//! What is called and what comes of it is the handler's; here is when it may be interrupted, and who goes on with it.
+//! The handler decides what is called and what comes of it; here is when it may be interrupted, and who goes on with it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::link::streams::Stream;
 use crate::slots::Slots;
 use crate::worker::Worker;
 
-/// One call that Python code finishes: a coroutine, a stream, a tool with conditions; and every call of an event loop.
+/// A call that Python code finishes: a coroutine, a stream, a tool with conditions; and every call of an event loop.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Call {
     worker: Py<Worker>,
@@ -109,7 +109,7 @@ where
     }
 }
 
-/// What a task that is done has raised.
+/// Returns the error that a finished task has raised.
 pub fn outcome_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
     let error = task.call_method0(pyo3::intern!(task.py(), "exception"))?;
     if error.is_none() { Ok(()) } else { Err(PyErr::from_value(error)) }
@@ -131,7 +131,7 @@ impl Call {
         }
     }
 
-    /// One that was begun, and whose frame was read.
+    /// Makes a call that was begun, and whose frame was read.
     pub fn begun(worker: Py<Worker>, frame: CallFrame, started: Instant, prepared: Prepared) -> Call {
         let call = Call::new(worker, frame);
         Call { started: Mutex::new(started), prepared: OnceLock::from(prepared), ..call }
@@ -145,7 +145,7 @@ impl Call {
         self.worker.get().slots.get()
     }
 
-    /// What the frame says, which is read on first use.
+    /// Returns the content of the frame, which is read on first use.
     fn prepared(&self, py: Python<'_>) -> Result<&Prepared, Trouble> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
@@ -205,7 +205,7 @@ impl Call {
         function.map(|function| function.tool.clone_ref(py))
     }
 
-    /// Whether nothing of the user's runs before the function itself is found.
+    /// Tells whether no code of the user's runs before the function itself is found.
     #[getter]
     fn is_known(&self) -> bool {
         self.worker.get().functions.is_known(self.function)
@@ -223,7 +223,7 @@ impl Call {
         Ok(prepared.invocation.function.clone_ref(py))
     }
 
-    /// What its code is to find in its context, once its frame was read: a `ContextVar` and its value, or None.
+    /// A `ContextVar` and its value for the context of the user's code, once the frame was read, or None.
     #[getter]
     fn shown(&self, py: Python<'_>) -> Option<(Py<PyAny>, Py<PyAny>)> {
         let shown = self.prepared.get()?.invocation.shown.as_ref()?;
@@ -253,7 +253,7 @@ impl Call {
         self.claim.word
     }
 
-    /// Whether it was cancelled, or its caller has gone.
+    /// Tells whether it was cancelled, or its caller has gone.
     #[getter]
     fn is_abandoned(&self) -> bool {
         self.link().is_abandoned(self.claim.word)

@@ -49,7 +49,7 @@ impl Form {
         Form { codec, content }
     }
 
-    /// Whether its sender has gone with it.
+    /// Tells whether its sender has gone with it.
     pub fn is_farewell(self) -> bool {
         self.codec == Codec::Empty || self.content & FAREWELL != 0
     }

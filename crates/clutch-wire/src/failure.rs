@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::frame::{Kind, WireError, u32_at};
 
-/// Where a deadline passed.
+/// The place of work whose deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     Queue,

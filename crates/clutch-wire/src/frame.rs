@@ -58,7 +58,7 @@ pub enum Shortage {
     Memory,
 }
 
-/// What a frame says.
+/// The meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -71,7 +71,7 @@ pub enum Kind {
     Call = 4,
     /// User code has started (sent only for calls that carry `WANT_BEGUN`).
     Begun = 5,
-    /// One value of a stream, in either direction.
+    /// A value of a stream, in either direction.
     Chunk = 6,
     /// Credit: how many more chunks the reader of a stream accepts.
     Credit = 7,
@@ -150,13 +150,13 @@ pub mod flag {
     pub const ONE_VALUE: u8 = 4;
     /// A descriptor travels beside the call: the connection that it is about.
     pub const HAS_DESCRIPTOR: u8 = 8;
-    /// Of a `Stacks` frame: a question (and its answer) that is not about one piece of work.
+    /// In a `Stacks` frame: a question (and its answer) that is not about one piece of work.
     pub const ASKED: u8 = 1;
-    /// Of a `Chunk`: it is a piece of a value that goes on in the next chunk.
+    /// In a `Chunk`: a piece of a value that goes on in the next chunk.
     pub const MORE: u8 = 1;
-    /// Of an `Item`: the item failed; the payload is the body of a failure.
+    /// In an `Item`: the item failed; the payload is the body of a failure.
     pub const FAILED: u8 = 1;
-    /// Of a `Cancel` frame: the deadline has passed and the caller waits for the stacks of what runs, where they are known.
+    /// In a `Cancel` frame: the deadline has passed and the caller waits for the stacks of what runs, where they are known.
     pub const WANT_STACKS: u8 = 1;
     pub const KIND_SHIFT: u8 = 4;
 }
@@ -190,7 +190,7 @@ impl Head {
     }
 }
 
-/// One frame as it lies in a read buffer.
+/// A frame as it lies in a read buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     pub head: Head,
@@ -267,37 +267,37 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Of a call: index of its word on the board.
+    /// Returns the index of a call's word on the board.
     pub fn word(&self) -> u32 {
         u32_at(self.fixed, 0)
     }
 
-    /// Of a call: what to run.
+    /// Returns the function that a call runs.
     pub fn function(&self) -> u32 {
         u32_at(self.fixed, 4)
     }
 
-    /// Of a call: its deadline in nanoseconds of CLOCK_MONOTONIC, or [`NO_DEADLINE`].
+    /// Returns the deadline of a call in nanoseconds of CLOCK_MONOTONIC, or [`NO_DEADLINE`].
     pub fn deadline_ns(&self) -> u64 {
         u64_at(self.fixed, 8)
     }
 
-    /// Of a mapped batch: how many of its first items are skipped, because they have already run.
+    /// Returns the number of the first items of a mapped batch that are skipped, because they have already run.
     pub fn skip(&self) -> u32 {
         u32_at(self.fixed, 16)
     }
 
-    /// Of a credit frame.
+    /// Returns the credit of a credit frame.
     pub fn credit(&self) -> u32 {
         u32_at(self.fixed, 0)
     }
 
-    /// Of a result or failure: how long user code ran, in nanoseconds.
+    /// Returns the run time of user code that a result or failure tells, in nanoseconds.
     pub fn run_ns(&self) -> u64 {
         u64_at(self.fixed, 0)
     }
 
-    /// Of a descriptor frame: bytes of the region.
+    /// Returns the bytes of the region of a descriptor frame.
     pub fn size(&self) -> u64 {
         u64_at(self.fixed, 0)
     }

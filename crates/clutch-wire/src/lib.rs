@@ -1,4 +1,4 @@
-//! What the dispatcher, its zygotes and its workers share: frames, payloads, shared memory; and the calls of the kernel
+//! Shared by the dispatcher, its zygotes and its workers: frames, payloads, shared memory; and the calls of the kernel
 //! that they stand on.
 //!
 //! The only crate with `unsafe` beside the bridge to Python. Knows neither pools nor fronts.

@@ -49,7 +49,7 @@ impl Drop for Counted {
     }
 }
 
-/// One piece of shared memory.
+/// A piece of shared memory.
 #[derive(Debug)]
 pub struct Region {
     pub id: u32,
@@ -111,7 +111,7 @@ impl Region {
         self.mapping.len() as u64
     }
 
-    /// Of one that has several readers.
+    /// Returns the descriptor of a region that has several readers.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.descriptor {
             Announcement::Kept(descriptor) => Some(descriptor.as_fd()),
@@ -119,7 +119,7 @@ impl Region {
         }
     }
 
-    /// Of one that has one reader, for that one.
+    /// Takes the descriptor of a region that has one reader, for that one.
     pub fn take_descriptor(&self) -> Option<OwnedFd> {
         match &self.descriptor {
             Announcement::Given(descriptor) => descriptor.lock().take(),
@@ -186,7 +186,7 @@ impl Lease {
         self.len == 0
     }
 
-    /// Its place in shared memory, if it has one.
+    /// Returns the place in shared memory, if it has one.
     pub fn region(&self) -> Option<&Arc<Region>> {
         match &self.memory {
             Memory::Written(region, _) | Memory::Read { region, .. } => Some(region),
@@ -223,7 +223,7 @@ impl Lease {
         }
     }
 
-    /// Its reader is dead, and may have left a copy of itself that still looks at it.
+    /// Called when the reader is dead, and may have left a copy of itself that still looks at it.
     pub fn retire(&self) {
         self.region().into_iter().for_each(|region| region.retire());
     }

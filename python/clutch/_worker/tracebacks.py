@@ -39,7 +39,7 @@ def unraisable(args: sys.UnraisableHookArgs) -> None:
         about = "" if args.object is None else f": {args.object!r}"
     except BaseException as error:
         about = f": <object repr() failed: {type(error).__name__}>"
-    head = f"{args.err_msg or 'Exception ignored in'}{about}\n"
+    head = f"{args.err_msg or 'Exception ignored in'}{about}\n" if args.err_msg or about else ""
     put(head, (args.exc_type, args.exc_value, args.exc_traceback))
 
 

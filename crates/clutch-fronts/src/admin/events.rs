@@ -49,7 +49,7 @@ struct EventStream {
     subscriber: Arc<Subscriber>,
     events: mpsc::Receiver<KeptRecord>,
     alive: Interval,
-    /// What is sent at once, so that the client knows that it hears.
+    /// Text that is sent at once, so that the client knows that it hears.
     greeting: String,
     /// Ends when the connection is to.
     leave: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -16,12 +16,12 @@ pub const BODY_WINDOW: u32 = 8;
 /// it has something to do.
 pub const INPUT_WINDOW: u32 = 4;
 
-/// What a part of a body takes of the credit.
+/// Returns the credit that a part of a body takes.
 pub fn credit_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(CREDIT_BYTES)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Whether a Content-Type says that the body is a stream of events, which has no end of its own.
+/// Tells whether a Content-Type is that of a stream of events, which has no end of its own.
 pub fn is_event_stream(content_type: &[u8]) -> bool {
     let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
     kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
@@ -31,7 +31,7 @@ pub fn is_event_stream(content_type: &[u8]) -> bool {
 pub mod request_flag {
     /// The client speaks TLS: the scheme is `https` or `wss`.
     pub const SECURE: u8 = 1;
-    /// It asks for a WebSocket.
+    /// The client asks for a WebSocket.
     pub const WEBSOCKET: u8 = 2;
 }
 
@@ -46,14 +46,14 @@ pub mod response_flag {
     pub const REASON: u8 = 2;
 }
 
-/// Where a connection comes from or goes to: an address and a port, or the path of a unix socket and no port.
+/// An end of a connection: an address and a port, or the path of a unix socket and no port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place<'a> {
     pub address: &'a str,
     pub port: u16,
 }
 
-/// What comes before the headers of a request.
+/// The part of a request before its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLine<'a> {
     /// 10, 11 or 20.

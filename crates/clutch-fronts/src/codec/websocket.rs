@@ -5,7 +5,7 @@
 /// Credit that each side starts with once a WebSocket is accepted. A message takes one for each 64 KiB of it.
 pub const WINDOW: u32 = 32;
 
-/// What is given back at once: whoever has this much of the window left is not held up.
+/// Credit that is given back at once: a sender with this much of the window left is not held up.
 pub const GIVE_BACK: u32 = WINDOW / 2;
 
 /// Bytes of a reason at most: it has to fit into a control frame.
@@ -23,7 +23,7 @@ pub mod code {
     pub const RESTART: u16 = 1012;
 }
 
-/// Whether an app may close with this code.
+/// Tells whether an app may close with this code.
 pub fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

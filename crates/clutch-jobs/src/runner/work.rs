@@ -29,7 +29,7 @@ pub(super) struct Details<'a> {
     meta: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: Option<&'a RawValue>,
-    /// Whether anybody wants its result.
+    /// True if somebody wants its result.
     keeps_result: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
     let mut headers = put_headers(&mut payload.inline);
     headers.put(b"job", &Details::of(job).to_json());
-    job.headers.iter().for_each(|(name, value)| headers.put(name, value));
+    job.headers.iter().for_each(|(name, value)| headers.put(name.as_bytes(), value));
     if job.arguments.len() <= INLINE_BYTES_MAX {
         payload.inline.extend_from_slice(job.arguments.as_bytes());
     } else {

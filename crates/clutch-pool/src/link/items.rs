@@ -72,7 +72,7 @@ impl Items {
     }
 }
 
-/// One result.
+/// The result of an item.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     pub codec: Codec,

@@ -4,7 +4,7 @@
 pub const BOUNDS_S: [f64; 17] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
-/// One histogram.
+/// A histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Durations {
     /// By [`BOUNDS_S`]; the last: longer than all of them.

@@ -1,4 +1,4 @@
-//! What belongs to the process: the events of all its pools, and what happens when the process is forked by somebody else.
+//! The process: the events of all its pools, and what happens when user code forks it.
 
 use std::io;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ impl Functions {
         self.defined.lock().get(number as usize)?.as_ref()?.read.get().cloned()
     }
 
-    /// Whether its definition was read, or needs no reading.
+    /// Tells whether its definition was read, or needs no reading.
     pub fn is_known(&self, number: u32) -> bool {
         self.definition(number).is_none_or(|definition| definition.read.get().is_some())
     }

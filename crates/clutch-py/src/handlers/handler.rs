@@ -67,7 +67,7 @@ pub trait Handler: Send + Sync {
         link.flush(value.py())
     }
 
-    /// What the work ends with, when its code has. Nothing interrupts this. What `prepare` opened is closed.
+    /// Ends the work when its code has ended, and closes what `prepare` opened. Nothing interrupts this.
     fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
         let _ = work;
         made.map_err(|trouble| describe(py, trouble))
@@ -107,9 +107,9 @@ pub struct Invocation {
     pub keywords: Option<Py<PyDict>>,
     /// As [`Function::by_name`].
     pub by_name: bool,
-    /// What its code finds of itself in the context that it runs in.
+    /// A value that its code finds in its context.
     pub shown: Option<Shown>,
-    /// Of a mapped batch: whether each item is a tuple of arguments.
+    /// True if each item of a mapped batch is a tuple of arguments.
     pub spread: bool,
     /// State of the handler for this work.
     pub state: Option<Py<PyAny>>,

@@ -24,7 +24,7 @@ use super::outcome::{Trouble, describe};
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 
-/// One request in a worker, as its app has it.
+/// A request in a worker, as its app has it.
 pub trait AppRequest: PyClass<Frozen = True> + Sync + Sized {
     /// The request of a frame, and what the app is called with.
     fn of<'py>(
@@ -35,15 +35,15 @@ pub trait AppRequest: PyClass<Frozen = True> + Sync + Sized {
         has_input: bool,
     ) -> PyResult<(Bound<'py, Self>, Bound<'py, PyTuple>)>;
 
-    /// What the app has returned, as profiles take it.
+    /// Makes what the app has returned into what profiles take.
     fn take<'py>(&self, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         Ok(made)
     }
 
-    /// One part of the body. Credit was taken for one piece; a large part takes more.
+    /// Sends a part of the body. Credit was taken for one piece; a large part takes more.
     fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()>;
 
-    /// What the work ends with.
+    /// Returns the end of the work.
     fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure>;
 
     /// Nothing more comes for it, and nobody takes what is sent.
@@ -136,7 +136,7 @@ impl App {
     }
 }
 
-/// What the app has raised; a failure that is none of its own ends the work as it is.
+/// Returns the error of the app; a failure that is none of its own ends the work as it is.
 fn raised(made: Result<Payload, Trouble>) -> Result<Option<PyErr>, Failure> {
     match made {
         Ok(_) => Ok(None),

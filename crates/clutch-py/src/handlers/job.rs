@@ -1,6 +1,6 @@
 //! The handler of jobs: a tool whose arguments come out of a store, and which is told of its attempt.
 //!
-//! What both sides of the bridge say is in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) has
+//! Both sides of the bridge are described in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) has
 //! a form of its own.
 
 use clutch_jobs::job::DIRECTIVE;

@@ -23,7 +23,7 @@ pub struct CallFrame {
     pub function: u32,
     /// In nanoseconds of CLOCK_MONOTONIC, or `NO_DEADLINE`.
     pub deadline_ns: u64,
-    /// Of a mapped batch: how many of its first items were run before.
+    /// Number of the first items of a mapped batch that were run before.
     pub skip: u32,
     pub flags: u8,
     pub form: Form,
@@ -76,7 +76,7 @@ impl Claim {
         self.flags >> flag::KIND_SHIFT
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Tells whether nobody waits for the answer any more.
     pub fn is_late(&self) -> bool {
         !UNTIMED.load(Ordering::Relaxed) && self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
     }

@@ -62,14 +62,14 @@ pub struct RegionPool {
     written_max: AtomicUsize,
     /// Number of regions that are gone.
     dropped: Arc<AtomicU32>,
-    /// Whether someone sweeps while there are regions.
+    /// True if someone sweeps while there are regions.
     is_swept: AtomicBool,
     /// Wakes the sweeper when the first region is made.
     sweeper: Option<OwnedFd>,
 }
 
 impl RegionPool {
-    /// Of a writer whose regions have one reader, which is lent them at once.
+    /// Makes the regions of a writer with one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
         RegionPool {
             shelf: Mutex::default(),
@@ -81,7 +81,7 @@ impl RegionPool {
         }
     }
 
-    /// Of a writer whose regions wait, and then go to any of several readers. `sweeper` is an event: who waits for it calls
+    /// Makes regions that wait, and then go to any of several readers. `sweeper` is an event: who waits for it calls
     /// [`RegionPool::sweep_when_due`].
     pub fn for_many_readers(sweeper: OwnedFd) -> RegionPool {
         RegionPool { written: Some(Arc::default()), sweeper: Some(sweeper), ..RegionPool::for_one_reader() }
@@ -258,7 +258,7 @@ impl Shelf {
         }
     }
 
-    /// What has been free for longer than it is kept.
+    /// Takes the regions that have been free for longer than they are kept.
     fn sweep(&mut self) -> Vec<Free> {
         let (old, mut kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.free).into_iter().partition(|free| free.sweeps == SWEEPS_KEPT);

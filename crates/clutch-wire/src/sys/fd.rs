@@ -86,7 +86,7 @@ pub fn hang_up(socket: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
-/// Whether the other end has closed a connection, or broken it, and left nothing to read.
+/// Tells whether the other end has closed a connection, or broken it, and left nothing to read.
 pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recv(socket, &mut [0u8; 1][..], flags) {
@@ -109,7 +109,7 @@ pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether a call to the kernel failed for want of memory or descriptors: it may succeed some time later.
+/// Tells whether a call to the kernel failed for want of memory or descriptors: it may succeed some time later.
 pub fn is_shortage(error: &io::Error) -> bool {
     let short = [libc::ENOBUFS, libc::ENOMEM, libc::ETOOMANYREFS, libc::EMFILE, libc::ENFILE];
     error.raw_os_error().is_some_and(|number| short.contains(&number))
@@ -135,7 +135,7 @@ pub fn limit_reads(socket: BorrowedFd<'_>, longest: Duration) -> io::Result<()> 
 /// The soft limit of descriptors that this process came with, if it was raised here; 0: it was not.
 static LIMIT_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// What workers get as their soft limit of descriptors: the one from before it was raised.
+/// Returns the soft limit of descriptors for workers: the one from before it was raised.
 pub fn descriptor_limit_before() -> Option<u64> {
     Some(LIMIT_BEFORE.load(Ordering::Acquire)).filter(|limit| *limit > 0)
 }

@@ -210,7 +210,7 @@ pub fn acknowledge(pid: i32, fate: Fate) {
     unsafe { libc::waitid(libc::P_PID, pid as u32, info.as_mut_ptr(), option | libc::WNOHANG) };
 }
 
-/// One line of the kernel about a process: /proc/PID/stat of proc(5).
+/// A line of the kernel about a process: /proc/PID/stat of proc(5).
 pub struct ProcessStat(String);
 
 impl ProcessStat {
@@ -227,7 +227,7 @@ impl ProcessStat {
     }
 }
 
-/// What `ps` and `top` show in place of the command line, as far as that has room: the kernel reads it where it is, in the
+/// Sets what `ps` and `top` show in place of the command line, as far as that has room: the kernel reads it where it is, in the
 /// memory of the process (proc(5), `arg_start` and `arg_end` of /proc/pid/stat).
 pub fn set_title(title: &str) -> io::Result<()> {
     const ARG_START: usize = 48;

@@ -1,4 +1,4 @@
-//! One request of an ASGI app, or one WebSocket: its `receive` and `send`.
+//! A request of an ASGI app, or a WebSocket: its `receive` and `send`.
 //!
 //! What the app sends goes on the link at once, but for the end of a response: that waits until the step of its coroutine
 //! is over, and mostly goes as one frame with the end of the work. An app that sends more than its client
@@ -39,14 +39,14 @@ struct RequestState {
     has_waited: bool,
 }
 
-/// One request in a worker. It is its own `send`.
+/// A request in a worker, and its own `send`.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Request {
     link: Py<WorkerLink>,
     id: u64,
     app: Arc<App>,
     state: Mutex<RequestState>,
-    /// Of a WebSocket. Then `state` has only the response that denies it.
+    /// The machine of a WebSocket. Then `state` has only the response that denies it.
     websocket: Option<Mutex<WebSocket>>,
 }
 
@@ -182,7 +182,7 @@ impl Request {
         state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
     }
 
-    /// What `receive` returns now; none: it has to wait.
+    /// Returns the next message for `receive`; none: it has to wait.
     pub fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match &self.websocket {
             Some(websocket) => self.next_of_websocket(py, websocket),
@@ -362,7 +362,7 @@ impl Request {
         Ok(has_room)
     }
 
-    /// Its worker is to end: the client is told.
+    /// Tells the client that the worker is to end.
     fn restart(&self, py: Python<'_>) -> PyResult<()> {
         let last = self.websocket.as_ref().and_then(|websocket| websocket.lock().restart());
         if let Some(payload) = last {
@@ -408,7 +408,7 @@ impl Request {
 
 // ---- what `receive()` and `send()` return
 
-/// What is waited for.
+/// The thing that is waited for.
 enum Awaited {
     Nothing,
     Message,

@@ -39,7 +39,7 @@ fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     PyString::new(py, &String::from_utf8_lossy(bytes))
 }
 
-/// What is raised in the app.
+/// Returns the error that is raised in the app.
 pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
     match wrong {
         Wrong::Gone => PyOSError::new_err("the client has gone"),
@@ -47,7 +47,7 @@ pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
     }
 }
 
-/// What a message of this kind says; `payload` makes one of a message's content. None: it is not for a WebSocket.
+/// Reads a message of this kind; `payload` makes one of a message's content. None: it is not for a WebSocket.
 pub fn said_by(
     kind: &str,
     message: &Bound<'_, PyDict>,

@@ -1,4 +1,4 @@
-//! One request of a WSGI app: its `environ`, `start_response`, and what becomes of the iterable that it returns.
+//! A request of a WSGI app: its `environ`, `start_response`, and what becomes of the iterable that it returns.
 //!
 //! A response that is all there goes as one frame. Any other iterable becomes a generator, which the profile sends as it
 //! sends any stream: each part when the client has room for it.
@@ -26,7 +26,7 @@ struct ResponseState {
     /// A whole response, to go with the end of the work.
     whole: Option<Payload>,
     input: Input,
-    /// Whether the warning about too long a body was printed.
+    /// True once the warning about too long a body was printed.
     is_too_long: bool,
 }
 
@@ -69,7 +69,7 @@ impl AppRequest for StartResponse {
         Ok((request, arguments))
     }
 
-    /// What the app returned: nothing more to do when it was all there, else a generator of what is still to be sent.
+    /// Takes what the app returned: None when it was all there, else a generator of what is still to be sent.
     fn take<'py>(&self, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = made.py();
         // Exactly these: what is made of them may have a `close` or an order of its own.
@@ -295,7 +295,7 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
         .ok_or_else(|| misuse(format!("a status or a header holds characters outside Latin-1: {text:?}")))
 }
 
-/// What of `handlers/wsgi.py` is called for requests.
+/// Functions of `handlers/wsgi.py` that are called for requests.
 struct PythonFunctions {
     open_input: Py<PyAny>,
     parts: Py<PyAny>,
