@@ -243,7 +243,7 @@ class Dispatcher:
                 "addresses": self._fronts.addresses(name),
                 "address": self._fronts.address(name),
                 "token": self._fronts.token(name),
-                "certificate": (core.get("tls") or {}).get("certificate"),
+                "certificate": (core.get("connection", {}).get("tls") or {}).get("certificate"),
             }
             for name, core in self.config.fronts.items()
         }
@@ -498,8 +498,9 @@ def debugger_of(spec: PoolSpec) -> dict[str, Any]:
 def front_json(front: Mapping[str, Any], form: str) -> str:
     """Its options for the core. An access log for which no format was chosen has the format of our own log."""
     options = {name: value for name, value in front.items() if name != "kind"}
-    if options.get("access_log_format", "") is None:
-        options["access_log_format"] = form
+    if "connection" in options:
+        connection = options["connection"]
+        options["connection"] = {**connection, "access_log_format": connection["access_log_format"] or form}
     return json.dumps(options)
 
 

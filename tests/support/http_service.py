@@ -19,6 +19,17 @@ from clutch import Pool, _core, config
 from support.rendezvous import WAIT_SECONDS
 from support.shapes import Shape
 
+CONNECTION = {
+    "connections_max": 1000,
+    "head_bytes_max": 65536,
+    "head_timeout_ms": 10_000,
+    "body_timeout_ms": 30_000,
+    "write_timeout_ms": 30_000,
+    "keep_alive_ms": 75_000,
+    "access_log": None,
+    "access_log_format": "text",
+    "tls": None,
+}
 LIMITS = {
     "bind": ["127.0.0.1:0"],
     "unix_mode": 0o666,
@@ -26,24 +37,15 @@ LIMITS = {
     "timeout_ms": None,
     "disconnect": "tell",
     "root_path": "",
-    "head_bytes_max": 65536,
     "headers_max": 100,
-    "head_timeout_ms": 10_000,
     "body_bytes_max": None,
-    "body_timeout_ms": 30_000,
-    "write_timeout_ms": 30_000,
-    "keep_alive_ms": 75_000,
     "connection_requests_max": None,
     "streams_max": 128,
-    "connections_max": 1000,
     "message_bytes_max": 1 << 20,
     "ping_interval_ms": None,
     "ping_timeout_ms": 20_000,
-    "tls": None,
     "proxy_protocol": False,
     "forwarded_allow": [],
-    "access_log": None,
-    "access_log_format": "text",
 }
 
 
@@ -140,6 +142,13 @@ def read_to_end(client: socket.socket) -> bytes:
     return got
 
 
+def front_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of the connection go into their own table, as the core has them."""
+    connection = {name: value for name, value in given.items() if name in CONNECTION}
+    others = {name: value for name, value in given.items() if name not in CONNECTION}
+    return {**others, "connection": {**CONNECTION, **connection}}
+
+
 @contextlib.contextmanager
 def serving(
     shape: Shape,
@@ -160,7 +169,7 @@ def serving(
         stack.callback(pool.shutdown)
         stack.callback(pool.terminate_workers)
         pool.wait_ready(timeout=60)
-        fronts = serve_fronts(stack, pool, serve={**LIMITS, "pool": "made", **(front or {})})
+        fronts = serve_fronts(stack, pool, serve={**LIMITS, "pool": "made", **front_options(front or {})})
         yield Service(pool, fronts, stack)
 
 

@@ -3,6 +3,28 @@
 use clutch_pool::config::Disconnect;
 use serde::{Deserialize, Serialize};
 
+/// Options of the connections of a front that speaks HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionConfig {
+    /// Maximum number of open connections.
+    pub connections_max: usize,
+    /// Maximum size of a request head, in bytes.
+    pub head_bytes_max: usize,
+    /// Time limit for receiving the request head.
+    pub head_timeout_ms: u64,
+    /// Time limit for receiving the request body, or for the silence of a client whose body the app waits for.
+    pub body_timeout_ms: u64,
+    /// Time in which a client must take some of its response.
+    pub write_timeout_ms: u64,
+    /// Time after which an idle connection is closed.
+    pub keep_alive_ms: u64,
+    /// `-`: standard output, or a path. None: no access log.
+    pub access_log: Option<String>,
+    pub access_log_format: LogFormat,
+    pub tls: Option<TlsConfig>,
+}
+
 /// The call front over HTTP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -10,30 +32,15 @@ pub struct HttpConfig {
     /// Each `host:port` (port 0 takes a free one), `unix:path` or `fd:number` (a socket that was handed over, listening
     /// already).
     pub bind: Vec<String>,
-    /// Largest request body, in bytes.
+    pub connection: ConnectionConfig,
+    /// Maximum size of a request body, in bytes.
     pub body_bytes_max: u64,
-    /// Largest request head, in bytes.
-    pub head_bytes_max: usize,
-    /// A client that has not sent its whole head after this long is cut off.
-    pub head_timeout_ms: u64,
-    /// A client that has not sent its whole body after this long is cut off.
-    pub body_timeout_ms: u64,
-    /// A client that takes too little of its response for so long is cut off.
-    pub write_timeout_ms: u64,
-    /// An idle connection is closed after this long.
-    pub keep_alive_ms: u64,
-    /// Most connections at a time.
-    pub connections_max: usize,
-    /// `-`: standard output, or a path. None: no access log.
-    pub access_log: Option<String>,
-    pub access_log_format: LogFormat,
     /// `Authorization: Bearer …` that every request must bring; this, a file of them, or TLS is needed beyond loopback.
     pub token: Option<String>,
-    /// One on each line; read again when it changes.
+    /// File with one token on each line; read again when it changes.
     pub token_file: Option<String>,
     /// An address beyond loopback needs neither a token nor TLS.
     pub insecure: bool,
-    pub tls: Option<TlsConfig>,
     /// Origins of the web pages that may call, as browsers write them; `*`: all.
     pub cors_origins: Vec<String>,
 }
@@ -135,6 +142,7 @@ pub struct ServeConfig {
     pub pool: String,
     /// Each `host:port`, `unix:path` or `fd:number` (a socket that was handed over, listening already).
     pub bind: Vec<String>,
+    pub connection: ConnectionConfig,
     /// Permissions of the unix sockets among them.
     pub unix_mode: u32,
     /// Threads that speak HTTP.
@@ -144,40 +152,24 @@ pub struct ServeConfig {
     pub disconnect: Disconnect,
     /// The app's `root_path` and `SCRIPT_NAME`.
     pub root_path: String,
-    /// Largest request head, in bytes.
-    pub head_bytes_max: usize,
     /// Most header lines of a request.
     pub headers_max: usize,
-    /// A client that has not sent its whole head after this long is cut off.
-    pub head_timeout_ms: u64,
     /// Largest request body, in bytes. None: no limit.
     pub body_bytes_max: Option<u64>,
-    /// A client that sends nothing of its body for so long, while the app waits for it, is cut off.
-    pub body_timeout_ms: u64,
-    /// A client that takes too little of its response for so long is cut off.
-    pub write_timeout_ms: u64,
-    /// An idle connection is closed after this long.
-    pub keep_alive_ms: u64,
     /// A connection is closed after so many requests. None: no limit.
     pub connection_requests_max: Option<u64>,
     /// Most requests at a time on one HTTP/2 connection.
     pub streams_max: u32,
-    /// Most connections at a time.
-    pub connections_max: usize,
     /// Largest message of a WebSocket, in bytes.
     pub message_bytes_max: usize,
     /// The client of a WebSocket is asked so often whether it is there. None: never.
     pub ping_interval_ms: Option<u64>,
     /// One that does not answer for so long is cut off.
     pub ping_timeout_ms: u64,
-    pub tls: Option<TlsConfig>,
     /// Each connection starts with a line (or head) of the PROXY protocol.
     pub proxy_protocol: bool,
     /// Addresses and networks whose `X-Forwarded-…` headers are believed; `*`: all; unix sockets always.
     pub forwarded_allow: Vec<String>,
-    /// `-`: standard output, or a path. None: no access log.
-    pub access_log: Option<String>,
-    pub access_log_format: LogFormat,
 }
 
 /// A handler of connections.

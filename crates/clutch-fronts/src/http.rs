@@ -28,7 +28,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderVal
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
-use crate::account::access::{AccessLog, REQUEST_ID};
+use crate::account::access::REQUEST_ID;
 use crate::account::figures::Figures;
 use crate::account::trace::trace_of;
 use crate::body::problem::Problem;
@@ -41,7 +41,7 @@ use crate::http::lines::{CallContext, Lines};
 use crate::names::decode;
 use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
-use crate::net::connection::{Connections, Limits, Opened, Turn};
+use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::cors::Cors;
 use crate::net::listen::{Access, Listener, bind_all, refuse_unguarded};
 use crate::net::peer::Peer;
@@ -54,9 +54,6 @@ use crate::net::tokens::Tokens;
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// Most header lines of a request.
-const HEADERS_MAX: usize = 100;
-
 const RESULT_START: &[u8] = b"{\"result\":";
 
 /// By ALPN.
@@ -64,7 +61,7 @@ const SPEAKS: &[Protocol] = &[Protocol::Http1];
 
 impl Start for HttpConfig {
     fn connections_max(&mut self) -> Option<&mut usize> {
-        Some(&mut self.connections_max)
+        Some(&mut self.connection.connections_max)
     }
 
     fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
@@ -72,14 +69,15 @@ impl Start for HttpConfig {
         let _entered = runtime.enter();
         let place = context.place();
         let listeners = bind_all(&place, &self.bind, Access::Owner)?;
-        let may_be_open = self.token.is_some() || self.token_file.is_some() || self.tls.is_some() || self.insecure;
+        let may_be_open =
+            self.token.is_some() || self.token_file.is_some() || self.connection.tls.is_some() || self.insecure;
         for (bind, listener) in self.bind.iter().zip(&listeners) {
             refuse_unguarded(&place, bind, listener.address(), may_be_open)?;
         }
         let services = CallService::of_all(&self, &listeners, context)?;
         let first =
             services.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
-        let mut accepting = Accepting::new(self.connections_max);
+        let mut accepting = Accepting::new(self.connection.connections_max);
         listeners.into_iter().zip(services).for_each(|(listener, service)| accepting.add(listener, service));
         Ok(Arc::new(HttpFront { context: context.clone(), accepting, first }))
     }
@@ -133,8 +131,8 @@ impl CallService {
     /// One for each address. Fails when the access log, or another of its files, cannot be opened.
     fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallService>>> {
         let (name, warnings) = (&context.name, &context.warnings);
-        let connections = Arc::new(CallService::connections(config, Figures::of(context))?);
-        let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
+        let connections = Arc::new(Connections::new(&config.connection, Figures::of(context))?);
+        let tls = config.connection.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
         let cors = Some(Arc::new(Cors::new(&format!("{}.cors_origins", context.place()), &config.cors_origins)));
         let guard = Guard { tokens, has_tls: tls.is_some(), sessions: None, cors };
@@ -149,26 +147,10 @@ impl CallService {
                 tls: tls.clone(),
                 warnings: warnings.clone(),
                 body_bytes_max: config.body_bytes_max,
-                body_time: Duration::from_millis(config.body_timeout_ms),
+                body_time: Duration::from_millis(config.connection.body_timeout_ms),
             })
         });
         Ok(services.collect())
-    }
-
-    fn connections(config: &HttpConfig, figures: Arc<Figures>) -> io::Result<Connections> {
-        Ok(Connections {
-            limits: Limits {
-                head: Duration::from_millis(config.head_timeout_ms),
-                write: Duration::from_millis(config.write_timeout_ms),
-                idle: Duration::from_millis(config.keep_alive_ms),
-                requests_max: None,
-            },
-            head_bytes_max: config.head_bytes_max,
-            headers_max: HEADERS_MAX,
-            streams_max: 0,
-            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
-            figures,
-        })
     }
 
     async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {

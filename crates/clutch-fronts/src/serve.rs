@@ -38,7 +38,6 @@ use self::streams::OpenStream;
 use self::validation::Refused;
 use self::websocket::{Handshake, Session};
 use crate::account::Fate;
-use crate::account::access::AccessLog;
 use crate::account::figures::Figures;
 use crate::account::trace::trace_of;
 use crate::body::request::discard;
@@ -46,7 +45,7 @@ use crate::codec::HEAD;
 use crate::codec::http::request_flag;
 use crate::config::ServeConfig;
 use crate::net::accept::{Accepting, Service};
-use crate::net::connection::{Connections, Limits, Opened, Turn};
+use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::listen::Access;
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
@@ -60,7 +59,7 @@ const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
 
 impl Start for ServeConfig {
     fn connections_max(&mut self) -> Option<&mut usize> {
-        Some(&mut self.connections_max)
+        Some(&mut self.connection.connections_max)
     }
 
     fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
@@ -69,7 +68,7 @@ impl Start for ServeConfig {
         let pool = context.pool(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
-        let mut accepting = Accepting::new(self.connections_max);
+        let mut accepting = Accepting::new(self.connection.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
         for bind in &binds {
             let listeners = threads[0].bind(&context.place(), bind, access, &threads[1..])?;
@@ -137,23 +136,15 @@ impl App {
         // The app has no name of its own: it is all that its pool runs.
         let function = pool.function(Codec::Name, b"", "request");
         let timeout = config.timeout_ms.map(Duration::from_millis);
-        let body_limits =
-            BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };
-        let figures = Figures::of(context);
-        let connections = Connections {
-            limits: Limits {
-                head: Duration::from_millis(config.head_timeout_ms),
-                write: Duration::from_millis(config.write_timeout_ms),
-                idle: Duration::from_millis(config.keep_alive_ms),
-                requests_max: config.connection_requests_max,
-            },
-            head_bytes_max: config.head_bytes_max,
-            headers_max: config.headers_max,
-            streams_max: config.streams_max,
-            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
-            figures,
+        let body_limits = BodyLimits {
+            bytes_max: config.body_bytes_max,
+            silence: Duration::from_millis(config.connection.body_timeout_ms),
         };
-        let tls = config.tls.as_ref().map(|files| Tls::load(&context.name, files, SPEAKS)).transpose()?;
+        let mut connections = Connections::new(&config.connection, Figures::of(context))?;
+        connections.limits.requests_max = config.connection_requests_max;
+        connections.headers_max = config.headers_max;
+        connections.streams_max = config.streams_max;
+        let tls = config.connection.tls.as_ref().map(|files| Tls::load(&context.name, files, SPEAKS)).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
         let batch = Batch::new(&pool);

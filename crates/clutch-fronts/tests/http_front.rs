@@ -4,12 +4,12 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use clutch_fronts::config::HttpConfig;
+use clutch_fronts::config::{ConnectionConfig, HttpConfig};
 use clutch_pool::config::PoolConfig;
 use clutch_wire::Failure;
 use clutch_wire::sys;
 use serde_json::json;
-use support::house::{ECHO, House, http};
+use support::house::{ECHO, House, connection, http, limited};
 use support::{PATIENCE, config};
 
 // ---- answers
@@ -340,7 +340,8 @@ fn the_pools_limit_of_payloads_holds_too() {
 
 #[test]
 fn slow_heads_and_bodies_are_cut_off() {
-    let limits = HttpConfig { head_timeout_ms: 200, keep_alive_ms: 200, body_timeout_ms: 200, ..http("127.0.0.1:0") };
+    let limits =
+        limited(ConnectionConfig { head_timeout_ms: 200, keep_alive_ms: 200, body_timeout_ms: 200, ..connection() });
     let house = House::with(config("api"), limits);
     let mut slow = house.client();
     slow.send(b"POST /pools/api/tools/echo HTTP/1.1\r\nHost: ");
@@ -363,7 +364,7 @@ fn slow_heads_and_bodies_are_cut_off() {
 
 #[test]
 fn connections_beyond_the_limit_are_told_so() {
-    let house = House::with(config("api"), HttpConfig { connections_max: 2, ..http("127.0.0.1:0") });
+    let house = House::with(config("api"), limited(ConnectionConfig { connections_max: 2, ..connection() }));
     house.stage.worker(1).echo();
     let mut kept = [house.client(), house.client()];
     kept.iter_mut().for_each(|client| assert_eq!(client.post(ECHO, "", "{}").status, 200));

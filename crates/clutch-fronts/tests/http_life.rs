@@ -5,13 +5,13 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_fronts::config::HttpConfig;
+use clutch_fronts::config::ConnectionConfig;
 use clutch_pool::pool::facts::WorkCancelled;
 use clutch_wire::Failure;
 use clutch_wire::frame::STREAM_WINDOW;
 use serde_json::json;
 use support::client::Client;
-use support::house::{ECHO, House, http};
+use support::house::{ECHO, House, connection, http, limited};
 use support::{PATIENCE, Worker, config};
 
 // ---- streams
@@ -105,7 +105,7 @@ fn failure_39_a_producer_gets_credit_only_as_its_client_reads() {
 
 #[test]
 fn failure_67_a_client_that_reads_nothing_of_a_stream_is_cut_off() {
-    let house = House::with(config("api"), HttpConfig { write_timeout_ms: 300, ..http("127.0.0.1:0") });
+    let house = House::with(config("api"), limited(ConnectionConfig { write_timeout_ms: 300, ..connection() }));
     let (mut worker, call, _client, _) = streaming(&house);
     let value = format!("\"{}\"", "x".repeat(60_000));
     let mut credit = STREAM_WINDOW - 1;

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::config::{LogFormat, ServeConfig};
+use clutch_fronts::config::{ConnectionConfig, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::pool::facts::WorkDrained;
 use clutch_wire::{Codec, Failure};
 use support::client::Client;
+use support::house::connection;
 use support::{Call, Stage, Worker, config};
 
 const MESSAGE_BYTES_MAX: usize = 3 << 20;
@@ -30,29 +31,21 @@ fn serve() -> ServeConfig {
     ServeConfig {
         pool: "app".to_owned(),
         bind: vec!["127.0.0.1:0".to_owned()],
+        connection: ConnectionConfig { head_bytes_max: 64 << 10, ..connection() },
         unix_mode: 0o666,
         threads: 1,
         timeout_ms: None,
         disconnect: Disconnect::Tell,
         root_path: String::new(),
-        head_bytes_max: 64 << 10,
         headers_max: 100,
-        head_timeout_ms: 10_000,
         body_bytes_max: None,
-        body_timeout_ms: 10_000,
-        write_timeout_ms: 10_000,
-        keep_alive_ms: 10_000,
         connection_requests_max: None,
         streams_max: 100,
-        connections_max: 100,
         message_bytes_max: MESSAGE_BYTES_MAX,
         ping_interval_ms: None,
         ping_timeout_ms: 20_000,
-        tls: None,
         proxy_protocol: false,
         forwarded_allow: Vec::new(),
-        access_log: None,
-        access_log_format: LogFormat::Text,
     }
 }
 
@@ -336,7 +329,10 @@ fn an_event_stream_is_endless_too_also_when_it_begins_late_and_no_other_stream_i
 
 #[test]
 fn a_stop_tells_and_waits_and_a_conversation_keeps_its_place() {
-    let house = House::with(config("app"), ServeConfig { connections_max: 1, ..serve() });
+    let house = House::with(
+        config("app"),
+        ServeConfig { connection: ConnectionConfig { connections_max: 1, ..connection() }, ..serve() },
+    );
     let mut worker = house.stage.worker(8);
     let (mut client, call) = house.opened(&mut worker);
     let turned_away = Client::new(&house.fronts.addresses("serve")[0]).response();

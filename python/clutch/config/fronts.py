@@ -49,8 +49,9 @@ def _unknown_kind(place: str, name: str, kind: Any, report: Report) -> None:
 def front_core(values: Mapping[str, Any]) -> dict[str, Any]:
     """The core's JSON of a front, from its decided options and kind."""
     core = {"kind": values["kind"], **core_json(FRONTS[values["kind"]], values)}
-    if core.get("tls", {}).get("certificate", "") is None:
-        core["tls"] = None
+    connection = core.get("connection", {})
+    if connection.get("tls", {}).get("certificate", "") is None:
+        connection["tls"] = None
     return core
 
 

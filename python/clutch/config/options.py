@@ -7,6 +7,7 @@ From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variable
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -219,47 +220,55 @@ INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback wit
 TLS = (
     Option("tls.certificate", FILE, None,
            "PEM file with the certificate chain, relative to the config's folder.",
-           "tls.certificate", "none: no TLS"),
-    Option("tls.key", FILE, None, "PEM file with the private key.", "tls.key", "none"),
+           "connection.tls.certificate", "none: no TLS"),
+    Option("tls.key", FILE, None, "PEM file with the private key.", "connection.tls.key", "none"),
     Option("tls.client_ca", FILE, None,
-           "PEM file with the CA certificates that verify client certificates.", "tls.client_ca", "none"),
+           "PEM file with the CA certificates that verify client certificates.", "connection.tls.client_ca", "none"),
     Option("tls.client_auth", choice("none", "optional", "required"), None,
-           "Whether clients must present a certificate; a presented certificate must be valid.", "tls.client_auth",
-           "required with `tls.client_ca`, else none"),
+           "Whether clients must present a certificate; a presented certificate must be valid.",
+           "connection.tls.client_auth", "required with `tls.client_ca`, else none"),
 )
 
 ACCESS_LOG = Option(
     "access_log", LOG_FILE, None,
     "Write a line for each request to this file (relative to the config's folder), or to stdout (`-`).",
-    "access_log", "none",
+    "connection.access_log", "none",
 )
 ACCESS_LOG_FORMAT = Option(
     "access_log_format", LOG_FORMAT, None,
-    "Format of the access log: text, json, or a line with gunicorn's atoms.", "access_log_format",
+    "Format of the access log: text, json, or a line with gunicorn's atoms.", "connection.access_log_format",
     "`json` with `--log-format json`, else `text`",
 )
+
+CONNECTION = (
+    Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "connection.head_bytes_max"),
+    Option("head_timeout", DURATION, "10s", "Time limit for receiving the request head.",
+           "connection.head_timeout_ms"),
+    Option("write_timeout", DURATION, "30s",
+           "Close the connection of a client that reads less than 1 KB of the response in this time.",
+           "connection.write_timeout_ms"),
+    # Longer than the 60 s after which most load balancers let go of a connection: who closes first must be the side
+    # that sends the requests, or one is sent into a connection that is being closed.
+    Option("keep_alive", DURATION, "75s", "Close an idle connection after this time.", "connection.keep_alive_ms"),
+    ACCESS_LOG,
+    ACCESS_LOG_FORMAT,
+    *TLS,
+)
+"""Options of all fronts that speak HTTP to clients, in one struct of the core: `ConnectionConfig`."""
 
 HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     Option("bind", BINDS, "127.0.0.1:8080", "One or more addresses to listen on.", "bind"),
     TOKEN,
     TOKEN_FILE,
     INSECURE,
-    *TLS,
     Option("cors_origins", ORIGINS, [],
            "Origins whose web pages may call the tools; `*` allows all and requires a token.", "cors_origins"),
+    *CONNECTION,
     Option("body_max", SIZE, "16MB", "Maximum size of a request body.", "body_bytes_max"),
-    Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "head_bytes_max"),
-    Option("head_timeout", DURATION, "10s", "Time limit for receiving the request head.",
-           "head_timeout_ms"),
     Option("body_timeout", DURATION, "30s", "Time limit for receiving the request body.",
-           "body_timeout_ms"),
-    Option("write_timeout", DURATION, "30s",
-           "Close the connection of a client that reads less than 1 KB of the response in this time.",
-           "write_timeout_ms"),
-    Option("keep_alive", DURATION, "75s", "Close an idle connection after this time.", "keep_alive_ms"),
-    Option("connections_max", whole(1, 1_000_000), 4096, "Maximum number of open connections.", "connections_max"),
-    ACCESS_LOG,
-    ACCESS_LOG_FORMAT,
+           "connection.body_timeout_ms"),
+    Option("connections_max", whole(1, 1_000_000), 4096, "Maximum number of open connections.",
+           "connection.connections_max"),
 ), calls_tools=True, finish=(place_access_log, place_binds, check_tls, check_tokens, check_exposure))
 
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
@@ -291,39 +300,29 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "When the client disconnects: tell the app, or cancel the request.", "disconnect"),
     Option("root_path", ROOT_PATH, "",
            "Path prefix under which a proxy serves the app: its `root_path` and `SCRIPT_NAME`.", "root_path"),
-    Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "head_bytes_max"),
     Option("headers_max", whole(1, 10_000), 100, "Maximum number of headers in a request.", "headers_max"),
-    Option("head_timeout", DURATION, "10s",
-           "Time limit for receiving the request head.", "head_timeout_ms"),
     Option("body_max", SIZE, None, "Maximum size of a request body.", "body_bytes_max", "none"),
     Option("body_timeout", DURATION, "30s",
            "Close the connection of a client that sends less than 1 KB of the body in this time while the app waits.",
-           "body_timeout_ms"),
-    Option("write_timeout", DURATION, "30s",
-           "Close the connection of a client that reads less than 1 KB of the response in this time.",
-           "write_timeout_ms"),
-    # Longer than the 60 s after which most load balancers let go of a connection: who closes first must be the side
-    # that sends the requests, or one is sent into a connection that is being closed.
-    Option("keep_alive", DURATION, "75s", "Close an idle connection after this time.", "keep_alive_ms"),
+           "connection.body_timeout_ms"),
     Option("connection_requests_max", whole(1, 1 << 53), None,
            "Close a connection after this many requests.", "connection_requests_max", "none"),
     Option("streams_max", whole(1, 100_000), 100, "Maximum number of concurrent requests on one HTTP/2 connection.",
            "streams_max"),
     # Idle ones cost a descriptor and some kilobytes each, and WebSockets stay: more than for calls.
-    Option("connections_max", whole(1, 1_000_000), 10_000, "Maximum number of open connections.", "connections_max"),
+    Option("connections_max", whole(1, 1_000_000), 10_000, "Maximum number of open connections.",
+           "connection.connections_max"),
     Option("message_max", SIZE, "16MB", "Maximum size of a WebSocket message.", "message_bytes_max"),
     Option("ping_interval", or_none(DURATION), "20s",
            "Interval between pings to a WebSocket client.", "ping_interval_ms"),
     Option("ping_timeout", DURATION, "20s",
            "Close a WebSocket whose client does not answer a ping within this time.", "ping_timeout_ms"),
-    *TLS,
     Option("proxy_protocol", FLAG, False,
            "Expect a PROXY protocol header at the start of each connection.", "proxy_protocol"),
     Option("forwarded_allow", NETWORKS, ["127.0.0.1", "::1"],
            "Peers whose `X-Forwarded-…` headers are trusted; clients of Unix sockets always are.",
            "forwarded_allow"),
-    ACCESS_LOG,
-    ACCESS_LOG_FORMAT,
+    *CONNECTION,
 ), app="app", finish=(place_access_log, place_binds, count_threads, check_tls))
 
 TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the sockets themselves.", (
@@ -396,6 +395,6 @@ def core_json(section: Section, values: Mapping[str, Any]) -> dict[str, Any]:
         if option.core is not None:
             value = values[option.name]
             *outer, last = option.core.split(".")
-            table = core.setdefault(outer[0], {}) if outer else core
+            table = functools.reduce(lambda table, name: table.setdefault(name, {}), outer, core)
             table[last] = None if value is None else option.kind.core(value)
     return core

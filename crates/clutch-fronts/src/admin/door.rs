@@ -16,7 +16,7 @@ use crate::body::problem::Problem;
 use crate::body::request::{collect, discard};
 use crate::net::accept::Service;
 use crate::net::access_control::AccessControl;
-use crate::net::connection::{Connections, Limits};
+use crate::net::connection::{Connections, HEADERS_MAX, Limits};
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
@@ -25,8 +25,6 @@ use crate::net::tokens::Tokens;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
-
-const HEADERS_MAX: usize = 100;
 
 /// Largest body of an action.
 const BODY_BYTES_MAX: u64 = 64 << 10;

@@ -13,9 +13,10 @@ mod watch;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clutch_host::Warnings;
@@ -38,6 +39,7 @@ use self::watch::Watch;
 use crate::account::access::{AccessLog, Record, Recorded};
 use crate::account::figures::{End, Figures};
 use crate::account::{BrokenOff, Fate};
+use crate::config::ConnectionConfig;
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io};
@@ -47,6 +49,9 @@ const BUFFER_BYTES_MIN: usize = 8192;
 
 /// What a header line has beside its name and value: a colon, a space and the line's end.
 const LINE_BYTES: usize = 4;
+
+/// Maximum header lines of a request, unless the front has an option for it.
+pub(crate) const HEADERS_MAX: usize = 100;
 
 /// Header lines that the HTTP library takes without another allocation, unless it is told otherwise.
 const HEADERS_MAX_OF_HYPER: usize = 100;
@@ -72,6 +77,23 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
+    /// Makes those of a front without limits of its own. Fails when the access log cannot be opened.
+    pub(crate) fn new(config: &ConnectionConfig, figures: Arc<Figures>) -> io::Result<Connections> {
+        Ok(Connections {
+            limits: Limits {
+                head: Duration::from_millis(config.head_timeout_ms),
+                write: Duration::from_millis(config.write_timeout_ms),
+                idle: Duration::from_millis(config.keep_alive_ms),
+                requests_max: None,
+            },
+            head_bytes_max: config.head_bytes_max,
+            headers_max: HEADERS_MAX,
+            streams_max: 0,
+            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            figures,
+        })
+    }
+
     /// A connection has come; what it sends and takes is measured from now on.
     pub(crate) fn open(&self, io: Box<dyn Io>) -> Opened {
         let watch = Watch::new(self.limits, self.figures.clone());

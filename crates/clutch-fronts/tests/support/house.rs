@@ -1,6 +1,6 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
-use clutch_fronts::config::{HttpConfig, LogFormat};
+use clutch_fronts::config::{ConnectionConfig, HttpConfig, LogFormat};
 use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
 
@@ -9,25 +9,37 @@ use super::{Stage, config};
 
 pub const ECHO: &str = "/pools/api/tools/echo";
 
+/// Connections that nothing limits much.
+pub fn connection() -> ConnectionConfig {
+    ConnectionConfig {
+        connections_max: 100,
+        head_bytes_max: 16 << 10,
+        head_timeout_ms: 10_000,
+        body_timeout_ms: 10_000,
+        write_timeout_ms: 30_000,
+        keep_alive_ms: 75_000,
+        access_log: None,
+        access_log_format: LogFormat::Text,
+        tls: None,
+    }
+}
+
 /// A front that nothing limits much.
 pub fn http(bind: &str) -> HttpConfig {
     HttpConfig {
-        access_log: None,
-        access_log_format: LogFormat::Text,
         bind: vec![bind.to_owned()],
+        connection: connection(),
         body_bytes_max: 4 << 20,
-        head_bytes_max: 16 << 10,
-        head_timeout_ms: 10_000,
-        write_timeout_ms: 30_000,
-        keep_alive_ms: 75_000,
-        body_timeout_ms: 10_000,
-        connections_max: 100,
         token: None,
         token_file: None,
         insecure: false,
-        tls: None,
         cors_origins: Vec::new(),
     }
+}
+
+/// Such a front with other limits of its connections.
+pub fn limited(connection: ConnectionConfig) -> HttpConfig {
+    HttpConfig { connection, ..http("127.0.0.1:0") }
 }
 
 /// One pool named "api" behind an http front.
