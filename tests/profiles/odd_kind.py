@@ -11,4 +11,4 @@ def odd() -> None:
     raise AssertionError("it is never run")
 
 
-Tool.kind = "odd"
+Tool.protocol = "odd"

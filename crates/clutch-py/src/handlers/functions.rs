@@ -89,7 +89,7 @@ fn function_of(tool: &Bound<'_, PyAny>, by_name: bool) -> PyResult<Function> {
         function: tool.getattr("function")?.unbind(),
         simple: tool.getattr("simple")?.extract()?,
         by_name,
-        app: protocol.map(|protocol| app_handler(&protocol, tool)).transpose()?,
+        app: protocol.map(|protocol| app_handler(protocol, tool)).transpose()?,
         tool: tool.clone().unbind(),
     })
 }

@@ -18,16 +18,21 @@ use super::wsgi::StartResponse;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// The handler of each kind of work; requests have that of their app.
-const HANDLERS: [(WorkKind, &dyn Handler); 4] =
-    [(WorkKind::CALL, &Call), (WorkKind::BATCH, &Batch), (WorkKind::CONNECTION, &Connection), (WorkKind::JOB, &Job)];
+/// The handler of each kind of work. A new one is a row here.
+const HANDLERS: &[(WorkKind, &dyn Handler)] = &[
+    // Requests have the handler of their app.
+    (WorkKind::CALL, &Call),
+    (WorkKind::BATCH, &Batch),
+    (WorkKind::CONNECTION, &Connection),
+    (WorkKind::JOB, &Job),
+];
 
 /// The handler of an app's requests, by the `protocol` of its `handlers/call.py:Tool`.
-pub fn app_handler(protocol: &str, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
-    Ok(match protocol {
+pub fn app_handler(protocol: String, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
+    Ok(match &protocol[..] {
         "asgi" => Box::new(Requests::<Request>::new(tool)?),
         "wsgi" => Box::new(Requests::<StartResponse>::new(tool)?),
-        unknown => return Err(PyValueError::new_err(format!("there is no handler for the protocol '{unknown}'"))),
+        _ => Box::new(Unknown(protocol)),
     })
 }
 
@@ -57,11 +62,26 @@ impl Handler for Missing {
     }
 }
 
-/// The handler of work of this kind for this function.
+/// Stands for the handler of a protocol that has none: every request tells its name.
+struct Unknown(String);
+
+impl Handler for Unknown {
+    fn prepare(
+        &self,
+        _link: &Bound<'_, WorkerLink>,
+        _function: Option<&Function>,
+        _frame: &mut CallFrame,
+        _payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        Err(PyValueError::new_err(format!("there is no handler for functions of the kind '{}'", self.0)).into())
+    }
+}
+
+/// The handler of work of this kind for this function: an app takes nothing but what its own understands.
 pub fn handler(function: Option<&Function>, kind: u8) -> &dyn Handler {
     match function.and_then(|function| function.app.as_deref()) {
-        Some(app) if kind == WorkKind::REQUEST.number() => app,
-        _ => BY_NUMBER[usize::from(kind)],
+        Some(app) => app,
+        None => BY_NUMBER[usize::from(kind)],
     }
 }
 

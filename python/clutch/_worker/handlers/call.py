@@ -23,7 +23,7 @@ class Tool:
     """A function that can be called."""
 
     protocol: str | None = None
-    """Protocol by which requests reach an app, see kinds.rs."""
+    """The protocol of an app, which names its native handler (kinds.rs); None: a function."""
     lifecycle: Callable[[], Any] | None = None
     """Makes the `Lifecycle` (profiles/base.py) on each event loop that runs it."""
     is_eager = False
