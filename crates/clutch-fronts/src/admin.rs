@@ -1,6 +1,6 @@
 //! The operator plane: what a process with pools tells of itself, and what it can be told to do.
 //!
-//! One [`Plane`] for the process, and any number of ways to it: a private unix socket, which the commands of `clutch` use, and
+//! The process has one [`Plane`], and any number of ways to it: a private unix socket, which the commands of `clutch` use, and
 //! fronts that are configured with `kind = "admin"`. Everybody who reaches it may read health, readiness, counts and
 //! metrics. The rest is for operators: whoever comes by a unix socket as the same user or root, or brings a token.
 

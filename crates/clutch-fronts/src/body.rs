@@ -1,4 +1,4 @@
-//! What a front sends back: one document, or a stream as it is produced.
+//! Bodies of responses: one document, or a stream as it is produced.
 
 pub(crate) mod page;
 pub(crate) mod problem;

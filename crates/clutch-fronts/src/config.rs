@@ -70,13 +70,13 @@ pub struct TlsConfig {
     pub client_auth: ClientAuth,
 }
 
-/// Whether clients have to show a certificate.
+/// Demand for certificates of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
     #[default]
     None,
-    /// One that is shown must be good.
+    /// A certificate may be left out; a wrong one is refused.
     Optional,
     Required,
 }
@@ -101,7 +101,7 @@ pub enum LogPiece {
     Fact(LogFact),
 }
 
-/// What the access log knows of a request, beside its headers.
+/// Facts of a request, beside its headers, that the access log can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFact {
@@ -164,7 +164,7 @@ pub struct ServeConfig {
     pub message_bytes_max: usize,
     /// The client of a WebSocket is asked so often whether it is there. None: never.
     pub ping_interval_ms: Option<u64>,
-    /// One that does not answer for so long is cut off.
+    /// A client that has not answered a ping for so long is cut off.
     pub ping_timeout_ms: u64,
     /// Each connection starts with a line (or head) of the PROXY protocol.
     pub proxy_protocol: bool,

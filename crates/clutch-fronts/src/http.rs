@@ -83,7 +83,7 @@ impl Start for HttpConfig {
     }
 }
 
-/// What takes calls over HTTP.
+/// A running front for calls over HTTP.
 struct HttpFront {
     context: Context,
     accepting: Accepting,
@@ -128,7 +128,7 @@ struct CallService {
 }
 
 impl CallService {
-    /// One for each address. Fails when the access log, or another of its files, cannot be opened.
+    /// Makes one for each address. Fails when the access log, or another of its files, cannot be opened.
     fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallService>>> {
         let (name, warnings) = (&context.name, &context.warnings);
         let connections = Arc::new(Connections::new(&config.connection, Figures::of(context))?);
@@ -283,7 +283,7 @@ impl Service for CallService {
         Problem::too_many_connections().last_words()
     }
 
-    /// It was told to come later.
+    /// The client was told to come later.
     fn turned_away(&self, client: Option<SocketAddr>) {
         let peer = Arc::new(Peer::new(client, None, self.tls.is_some()));
         self.connections.turned_away(&peer, Some(503).filter(|_| self.is_plain()), &self.warnings);
@@ -298,7 +298,7 @@ impl Service for CallService {
     }
 }
 
-/// What the head asks of the call.
+/// Options of a call that its head asks for.
 #[derive(Debug)]
 struct CallOptions {
     deadline: Option<Instant>,

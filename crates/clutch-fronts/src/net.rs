@@ -1,4 +1,4 @@
-//! Where connections come in, and what is the same for all of them.
+//! Sockets that connections come in by, and what is the same for all connections.
 
 pub(crate) mod accept;
 pub(crate) mod access_control;

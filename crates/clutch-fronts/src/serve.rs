@@ -82,7 +82,7 @@ impl Start for ServeConfig {
     }
 }
 
-/// What serves one app over HTTP.
+/// A running front that serves one app over HTTP.
 struct ServeFront {
     context: Context,
     accepting: Accepting,
@@ -157,7 +157,7 @@ impl App {
         &self.connections.figures.front
     }
 
-    /// What comes before HTTP on a connection; and which HTTP it is to be.
+    /// Reads what comes before HTTP on a connection, and decides which HTTP it speaks.
     async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
         if self.config.proxy_protocol {
             let parties = proxy::read(&mut io).await.inspect_err(|error| {
@@ -289,7 +289,7 @@ impl App {
         }
     }
 
-    /// It keeps the place of its connection, which HTTP knows nothing of any more.
+    /// Keeps the place of its connection, which HTTP knows nothing of any more.
     fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, permit: ConnectionPermit) {
         let time = Duration::from_millis;
         let limits = websocket::SessionLimits {
@@ -377,7 +377,7 @@ impl Service for App {
         response::last_words(StatusCode::SERVICE_UNAVAILABLE)
     }
 
-    /// It was told to come later.
+    /// The client was told to come later.
     fn turned_away(&self, client: Option<SocketAddr>) {
         let status = Some(503).filter(|_| self.is_plain());
         self.connections.turned_away(&self.peer(client, None), status, &self.warnings);

@@ -47,7 +47,7 @@ impl Start for TcpConfig {
     }
 }
 
-/// What hands connections to a handler.
+/// A running front that hands connections to a handler.
 struct TcpFront {
     accepting: Accepting,
 }
@@ -67,7 +67,7 @@ struct Handler {
     batch: Arc<Batch>,
     function: FunctionId,
     listeners: Vec<Listener>,
-    /// Which listener is asked first: each has its turn.
+    /// Number of the listener that is asked first: each has its turn.
     first: usize,
     limit: ConnectionLimit,
     warnings: Arc<Warnings>,
@@ -144,7 +144,7 @@ impl Handler {
     }
 }
 
-/// One connection. Dropped before its end, its handler is stopped.
+/// A connection. Dropped before its end, its handler is stopped.
 struct Connection {
     exchange: Exchange,
     descriptor: Arc<Descriptor>,

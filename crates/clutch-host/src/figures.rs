@@ -16,12 +16,12 @@ use prometheus_client::registry::Registry;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the name of each figure begins with.
+/// Prefix of the name of each figure.
 const PREFIX: &str = "clutch";
 
 pub type Labels = Vec<(&'static str, String)>;
 
-/// One value, under a name without its prefix: `pool_queued`. Figures of one name have one help and one kind of value.
+/// A value, under a name without its prefix: `pool_queued`. Figures of one name have one help and one kind of value.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub name: &'static str,

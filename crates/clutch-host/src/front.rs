@@ -104,10 +104,10 @@ pub struct Reread {
     pub result: io::Result<()>,
 }
 
-/// What a front is started with.
+/// Surroundings that a front is started in.
 #[derive(Clone)]
 pub struct Context {
-    /// Its own: `[fronts.NAME]`.
+    /// Name of the front: `[fronts.NAME]`.
     pub name: Arc<str>,
     pub pools: Pools,
     pub warnings: Arc<Warnings>,

@@ -1,4 +1,4 @@
-//! What a long-lived part of a dispatcher is: how fronts start and stop, and what operators see of the process.
+//! Long-lived parts of a dispatcher: how fronts start and stop, and what operators see of the process.
 //!
 //! A front is whatever brings work to the pools for as long as the dispatcher lives: a way in from the network, or what runs
 //! the jobs of a store. This crate knows no kind of front. Each crate that has some lists them as [`FrontKind`]s; the

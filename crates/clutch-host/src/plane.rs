@@ -60,7 +60,7 @@ pub trait Member: Send + Sync {
 pub enum ActError {
     /// None of its patterns is meant.
     NoSuchAction,
-    /// What is to be acted on is not there. `kind`: as `no-such-job`.
+    /// The thing to be acted on is not there. `kind`: as `no-such-job`.
     NotFound { kind: &'static str, detail: String },
     /// The request is wrong.
     Invalid(String),

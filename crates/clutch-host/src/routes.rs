@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Placeholders that stand for a number.
 const NUMBERS: [&str; 2] = ["nr", "call"];
 
-/// What the placeholders of a pattern stand for in one path.
+/// Names that the placeholders of a pattern stand for in one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(Vec<(&'static str, String)>);
 

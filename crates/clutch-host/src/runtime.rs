@@ -41,7 +41,7 @@ impl Drop for AsyncRuntime {
     }
 }
 
-/// Its threads take no signals.
+/// Starts a runtime whose threads take no signals.
 fn start() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(THREADS)

@@ -139,7 +139,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a job is one of those; `limit` aside.
+    /// Returns whether a job passes; `limit` aside.
     pub fn takes(&self, job: &Job) -> bool {
         let is = |wanted: &Option<String>, given: &str| wanted.as_ref().is_none_or(|wanted| wanted == given);
         self.state.is_none_or(|state| state == job.state)
@@ -262,14 +262,14 @@ pub trait Store: Send + Sync {
     /// The runner has no job any more, and claims no other.
     fn leave(&self, runner: &Runner, now: Millis) -> Result<()>;
 
-    /// Whether this runner looks after the store until its lease ends: one at a time does.
+    /// Returns whether this runner maintains the store until its lease ends: one at a time does.
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool>;
 
     /// Stages, rescues and prunes at most so many each. Enqueues the jobs of ticks that are later than the last one of
     /// their entry, each together with the note that it was: also of two callers at a time one does.
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep>;
 
-    /// Whether there was something to change.
+    /// Returns whether there was something to change.
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool>;
 
     fn get(&self, id: &str) -> Result<Option<Job>>;

@@ -87,9 +87,9 @@ pub fn file(url: &str) -> Option<PathBuf> {
 }
 
 /// Stores by URL, of each as many connections as anybody wants at a time.
-type Shared = HashMap<(String, usize), Arc<dyn Store>>;
+type SharedStores = HashMap<(String, usize), Arc<dyn Store>>;
 
-static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
+static SHARED: PerProcess<Mutex<SharedStores>> = PerProcess::new();
 
 /// Opens a store that all of the process share, and that stays open: a program that makes a client for each request has few
 /// connections, and none is closed that would take the locks of a neighbour away (sqlite/locks.rs). `at`: which of the

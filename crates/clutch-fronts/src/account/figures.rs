@@ -23,7 +23,7 @@ pub(crate) const ENDS: [End; 7] =
 pub(crate) enum End {
     /// The response was handed over to its last byte.
     Whole,
-    /// Its app did not finish it.
+    /// The app did not finish the response.
     BrokenOff,
     /// The client left, or was too slow, before the end of the response.
     ClientGone,
@@ -31,7 +31,7 @@ pub(crate) enum End {
     Timeout,
     /// The server was stopped before the end of the response.
     Stopped,
-    /// Its app never saw it.
+    /// The app never saw the request.
     Refused,
 }
 
@@ -50,9 +50,9 @@ impl End {
 }
 
 /// Name, help, and the counter itself.
-type Row = (&'static str, &'static str, fn(&Figures) -> &AtomicU64);
+type CounterRow = (&'static str, &'static str, fn(&Figures) -> &AtomicU64);
 
-const COUNTERS: [Row; 4] = [
+const COUNTERS: [CounterRow; 4] = [
     ("http_connections", "Connections that were taken", |figures| &figures.connections),
     ("http_received_bytes", "Bytes received, all included: heads, frames, TLS", |figures| &figures.received),
     ("http_sent_bytes", "Bytes sent, all included", |figures| &figures.sent),

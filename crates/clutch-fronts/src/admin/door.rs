@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
-use super::routes::{Allowed, Asked, Effect, Found, Route};
+use super::routes::{Allowed, Asked, Effect, FoundRoute, Route};
 use crate::account::figures::Figures;
 use crate::body::Body;
 use crate::body::problem::Problem;
@@ -34,7 +34,7 @@ pub(super) struct Door {
     access_control: Arc<AccessControl>,
     connections: Connections,
     warnings: Arc<Warnings>,
-    /// Whether operators alone come in.
+    /// Set for the control socket, which takes operators alone.
     is_private: bool,
 }
 
@@ -93,7 +93,7 @@ impl Door {
     }
 
     /// Returns what is asked for, if whoever asks may.
-    fn admit(&self, head: &Parts, is_operator: bool) -> Result<Found, Box<Problem>> {
+    fn admit(&self, head: &Parts, is_operator: bool) -> Result<FoundRoute, Box<Problem>> {
         let found = Route::of(head);
         let allowed = found.as_ref().map_or(Allowed::Guests, |(route, ..)| route.allowed);
         match allowed {

@@ -1,4 +1,4 @@
-//! What operators can have done by a member of the plane: `POST /fronts/{front}/…`, by the patterns that it has.
+//! Actions of operators on a member of the plane: `POST /fronts/{front}/…`, by the patterns of that member.
 
 use clutch_host::ActError;
 use clutch_host::routes::listed;

@@ -36,7 +36,7 @@ impl Asked {
     }
 }
 
-/// Who may ask.
+/// Clients that a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowed {
     /// Whoever reaches the plane, before any token is looked at.
@@ -46,7 +46,7 @@ pub(super) enum Allowed {
     Operators,
 }
 
-/// What is done with the state of the process.
+/// Effect of a request on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
     Reads,
@@ -117,10 +117,10 @@ impl Effect {
 }
 
 /// A route with what its path names.
-pub(super) type Found = (&'static Route, Names, Vec<String>);
+pub(super) type FoundRoute = (&'static Route, Names, Vec<String>);
 
 impl Route {
-    pub(super) fn of(head: &Parts) -> Result<Found, Box<Problem>> {
+    pub(super) fn of(head: &Parts) -> Result<FoundRoute, Box<Problem>> {
         let path = head.uri.path();
         let names = path.strip_prefix('/').and_then(|rest| rest.split('/').map(decode).collect::<Option<Vec<_>>>());
         let path = names.unwrap_or_default();

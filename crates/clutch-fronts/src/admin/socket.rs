@@ -1,7 +1,7 @@
 //! The private way to the plane: a unix socket, served by a thread of its own for as long as it is open.
 //!
-//! It needs neither Python nor the runtime of the fronts, so it answers while those start, stop, or are stuck. A forked copy of
-//! the process has nothing of it.
+//! The socket needs neither Python nor the runtime of the fronts, so it answers while those start, stop, or are stuck. A
+//! forked copy of the process has nothing of it.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -18,10 +18,10 @@ use crate::account::figures::End;
 use crate::body::Body;
 use crate::net::sessions::FAILURES_WITHIN;
 
-/// What comes before each type's name.
+/// Prefix of each type's name.
 const TYPE_PREFIX: &str = "urn:clutch:";
 
-/// What a client that was refused for now is told to wait.
+/// Seconds that a client is told to wait which was refused for now.
 pub(crate) const RETRY_AFTER_S: &str = "1";
 
 /// A problem document and the header that goes with it.
@@ -196,7 +196,7 @@ impl Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", "it is not JSON")
     }
 
-    /// What a failure of the work is to its caller.
+    /// Describes a failure of the work to its caller.
     pub(crate) fn of_failure(failure: &Failure, local: bool) -> Box<Problem> {
         use StatusCode as Status;
         match failure {
@@ -316,7 +316,7 @@ impl Problem {
     }
 }
 
-/// What the worker says of each argument, or nothing where it says it in the message only.
+/// Returns what the worker says of each argument; nothing, where only the message says it.
 fn problems(detail: &str) -> Value {
     serde_json::from_str(detail).unwrap_or_else(|_| Value::Array(Vec::new()))
 }

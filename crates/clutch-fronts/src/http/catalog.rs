@@ -1,4 +1,4 @@
-//! Which tools a pool has, by the names that callers use.
+//! Tools of pools, by the names that callers use.
 //!
 //! Promises that what strangers ask for does not fill the pool's table of functions: only names that the target has get
 //! a number; while they are not known yet, a limited count of others.
@@ -18,7 +18,7 @@ use crate::names::{quoted, suggestion};
 /// Names that are passed on to a pool whose tools are not known yet.
 const UNVERIFIED_MAX: usize = 1000;
 
-/// One pool and the tools that were asked for.
+/// A pool and the tools of it that were asked for.
 pub(crate) struct Entry {
     pub(crate) pool: Arc<Pool>,
     pub(crate) batch: Arc<Batch>,

@@ -24,7 +24,7 @@ const CREDIT_STEP: u32 = STREAM_WINDOW / 2;
 /// more as they are taken from here. Dropped before the end, it closes the producer.
 pub(crate) struct Lines {
     exchange: Exchange,
-    /// What came before the stream was known to be one.
+    /// Parts that came before the stream was known to be one.
     first: Option<Part>,
     /// Chunks taken since the last credit.
     taken: u32,
@@ -32,13 +32,13 @@ pub(crate) struct Lines {
     context: CallContext,
 }
 
-/// What is known of a call beside its answer.
+/// Context of a call that its answer does not have.
 pub(crate) struct CallContext {
     pub(crate) turn: Arc<Turn>,
     pub(crate) warnings: Arc<Warnings>,
     /// As `api.total (request 4f2a)`.
     pub(crate) what: String,
-    /// Whether the client is told what only this machine's users may know.
+    /// Set if the client is told what only users of this machine may know.
     pub(crate) local: bool,
 }
 

@@ -27,10 +27,10 @@ const TURN_AWAY: Duration = Duration::from_secs(1);
 /// Most connections that are being turned away politely; more are just closed.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// Of a client that is turned away, so much is read.
+/// Most bytes that are read of a client that is turned away.
 const UNREAD_BYTES_MAX: u64 = 8192;
 
-/// What serves the connections of a listener.
+/// Serves the connections of a listener.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Serves one connection to its end. `permit` tells when to take no further request from it.
     fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) -> impl Future<Output = ()> + Send;
@@ -39,7 +39,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 
     fn warnings(&self) -> &Warnings;
 
-    /// Whether a client understands words of HTTP from the first byte on.
+    /// Returns whether a client understands words of HTTP from the first byte on.
     fn is_plain(&self) -> bool {
         true
     }
@@ -50,7 +50,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// There was no place for a connection.
     fn turned_away(&self, _client: Option<SocketAddr>) {}
 
-    /// It takes no more connections: what has no end of its own is told.
+    /// Tells what has no end of its own that no more connections are taken.
     fn stopping(&self) {}
 }
 
@@ -128,7 +128,7 @@ struct AcceptLoop {
     stop: oneshot::Sender<()>,
     /// Ends when the last of its connections has.
     done: JoinHandle<()>,
-    /// Of a front that speaks HTTP.
+    /// Figures of a front that speaks HTTP.
     figures: Option<Arc<Figures>>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may come in: the Host must be this server's, no page of another origin that is not allowed to, and a token where
+//! Checks of each request: the Host must be this server's, no page of another origin that is not allowed to, and a token where
 //! one is needed.
 //!
 //! A web page can send requests to a server on loopback, directly or by a DNS name that it rebinds to 127.0.0.1. So the
@@ -36,7 +36,7 @@ enum Hosts {
     NumericOr(Vec<String>),
 }
 
-/// What guards a front, wherever it listens.
+/// Guards of a front, wherever it listens.
 #[derive(Clone, Default)]
 pub(crate) struct Guard {
     pub(crate) tokens: Option<Arc<Tokens>>,
@@ -74,12 +74,12 @@ impl AccessControl {
         AccessControl { hosts, guard, local, is_unix: matches!(address, Address::Unix(_)) }
     }
 
-    /// Whether it is a unix socket.
+    /// Returns whether the address is a unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         self.is_unix
     }
 
-    /// Whether whoever comes in is on this machine.
+    /// Returns whether all clients are on this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.local
     }
@@ -103,7 +103,7 @@ impl AccessControl {
         if is_known { Ok(()) } else { Err(Problem::unauthorized()) }
     }
 
-    /// What a cookie lets in changes something only where a page of this very server asks: browsers send cookies by
+    /// Refuses a change by cookie unless a page of this very server asks for it: browsers send cookies by
     /// themselves, also from a page at another port of the host.
     fn check_own_page(&self, head: &Parts) -> Result<bool, Box<Problem>> {
         let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -153,7 +153,7 @@ impl AccessControl {
         is_same_origin(origin, host) || self.guard.cors.as_ref().is_some_and(|cors| cors.allows(origin))
     }
 
-    /// What would let a page of this origin in.
+    /// Says what would let a page of this origin in.
     fn remedy(&self, origin: &HeaderValue) -> String {
         let shown = origin.to_str().ok().filter(|shown| shown.len() <= ORIGIN_SHOWN_MAX && shown.contains("://"));
         match (&self.guard.cors, shown) {

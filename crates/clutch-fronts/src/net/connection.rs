@@ -1,4 +1,4 @@
-//! One connection of HTTP, whichever front it is of: the same loop, the same limits.
+//! A connection of HTTP, whichever front it is of: the same loop, the same limits.
 //!
 //! The HTTP library keeps the protocol. Around it stand what it leaves to others: how long heads, bodies, writes and
 //! idleness may last (`timeouts`), the bytes that it reads and writes (`monitored_io`, `framing`), and a turn for each request, which
@@ -44,10 +44,10 @@ use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io};
 
-/// What the HTTP library needs at least for a head.
+/// Smallest buffer that the HTTP library takes for a head.
 const BUFFER_BYTES_MIN: usize = 8192;
 
-/// What a header line has beside its name and value: a colon, a space and the line's end.
+/// Bytes of a header line beside its name and value: a colon, a space and the line's end.
 const LINE_BYTES: usize = 4;
 
 /// Maximum header lines of a request, unless the front has an option for it.
@@ -59,14 +59,14 @@ const HEADERS_MAX_OF_HYPER: usize = 100;
 /// Streams of one HTTP/2 connection that were reset and are not forgotten yet; beyond them the connection ends.
 const RESET_STREAMS_MAX: usize = 64;
 
-/// What may wait to be written on one stream of HTTP/2.
+/// Bytes that may wait to be written on one stream of HTTP/2.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// What a client may send of a body on one stream of HTTP/2 before it is read. The connection has room for as much of each
+/// Bytes that a client may send of a body on one stream of HTTP/2 before it is read. The connection has room for as much of each
 /// stream: one that waits for its worker takes nothing from the others.
 const STREAM_WINDOW_BYTES: u32 = 128 << 10;
 
-/// What the connections of a front have in common.
+/// Settings that the connections of a front share.
 pub(crate) struct Connections {
     pub(crate) limits: Limits,
     pub(crate) head_bytes_max: usize,
@@ -197,7 +197,7 @@ impl Connections {
         });
     }
 
-    /// Whether a head is within the limits: the library has others beside, or none.
+    /// Returns whether a head is within the limits: the library has others beside, or none.
     pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum();
         headers.len() <= self.headers_max && bytes <= self.head_bytes_max

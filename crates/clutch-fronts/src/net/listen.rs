@@ -31,7 +31,7 @@ pub(crate) struct Listener {
 /// Connections that the kernel keeps until they are accepted; it may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 2048;
 
-/// What the address of a unix socket has room for: sun_path of unix(7), less its end.
+/// Longest path in the address of a unix socket: sun_path of unix(7), less its end.
 const PATH_BYTES_MAX: usize = 107;
 
 /// A client that is silent for so long is asked whether it is still there, so often, and is gone when it never says so: a
@@ -40,7 +40,7 @@ const PROBED_AFTER: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBES: u32 = 4;
 
-/// Who may connect to a unix socket.
+/// Access to a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Calls and figures are for this user alone.
@@ -193,7 +193,7 @@ impl Drop for Listener {
     }
 }
 
-/// Which file it is, whatever its name.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inode {
     device: u64,
@@ -222,7 +222,7 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What the kernel takes for a path of any length, while this lives: a long one goes by a descriptor of its folder.
+/// Returns what the kernel takes for a path of any length, while this lives: a long one goes by a descriptor of its folder.
 fn bindable(path: &Path) -> io::Result<Bindable> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no path of a file"));
@@ -248,12 +248,12 @@ impl Deref for Bindable {
     }
 }
 
-/// One listener for each of the addresses of a front.
+/// Binds a listener for each of the addresses of a front.
 pub(crate) fn bind_all(place: &str, binds: &[String], access: Access) -> io::Result<Vec<Listener>> {
     binds.iter().map(|bind| Listener::bind(bind, access).map_err(|error| not_bound(place, bind, &error))).collect()
 }
 
-/// What the check of the configuration cannot see: where a socket listens that was handed over, or a name leads to.
+/// Refuses what the check of the configuration cannot see: an open address of a socket that was handed over, or of a name.
 pub(crate) fn refuse_unguarded(place: &str, bind: &str, address: &Address, may_be_open: bool) -> io::Result<()> {
     if may_be_open || address.is_local() {
         return Ok(());

@@ -29,7 +29,7 @@ pub(crate) async fn by_tls(tls: Option<&Tls>, io: Box<dyn Io>, plain: Protocol) 
     Ok((Box::new(io), protocol.unwrap_or(plain)))
 }
 
-/// What has the time of a head, and ends when the connection is to leave: nothing was asked yet. An error of None: the
+/// Runs what has the time of a head, and ends when the connection is to leave: nothing was asked yet. An error of None: the
 /// time was over.
 pub(crate) async fn in_time<T>(
     connections: &Connections,
@@ -50,7 +50,7 @@ pub(crate) struct Arrival {
     pub(crate) client: Option<SocketAddr>,
     pub(crate) server: Option<SocketAddr>,
     pub(crate) at: Instant,
-    /// Its client has sent something: one that only looks whether somebody listens is not worth a line.
+    /// Set when the client has sent something: one that only looks whether somebody listens is not worth a line.
     has_sent: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ impl Arrival {
         (Arrival { client, server, at: Instant::now(), has_sent }, io)
     }
 
-    /// It ends here. `error`: it was not the time that ended.
+    /// Ends the connection. `error`: it was not the time that ended.
     pub(crate) fn end(
         &self,
         error: Option<&io::Error>,
@@ -90,7 +90,7 @@ impl Arrival {
     }
 }
 
-/// What a client sent before HTTP was wrong.
+/// Wrong bytes that a client has sent before HTTP.
 fn tell_wrong(error: &io::Error, connections: &Connections, warnings: &Warnings) {
     let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     connections.figures.told(if of_tls.is_some() { "tls" } else { "malformed" });

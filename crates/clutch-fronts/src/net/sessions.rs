@@ -34,7 +34,7 @@ type SessionId = String;
 pub(crate) struct Sessions {
     /// The name of the cookie. Browsers send cookies to all ports of a host, so it has the port.
     cookie: String,
-    /// Whether the cookie travels by TLS alone.
+    /// Set where the cookie travels by TLS alone.
     is_secure: bool,
     table: Mutex<SessionTable>,
 }
@@ -65,7 +65,7 @@ impl Sessions {
         }
         let id = new_id().map_err(NotSignedIn::NoRandomness)?;
         let cookie = self.set_cookie(&id, SESSION_LIFE);
-        table.add(Session { id, token: token.to_vec(), ends_at: now + SESSION_LIFE }, now);
+        table.add(OpenSession { id, token: token.to_vec(), ends_at: now + SESSION_LIFE }, now);
         Ok(cookie)
     }
 
@@ -107,7 +107,7 @@ fn new_id() -> io::Result<SessionId> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-struct Session {
+struct OpenSession {
     id: SessionId,
     /// The token that it was begun with.
     token: Vec<u8>,
@@ -117,7 +117,7 @@ struct Session {
 /// Open sessions, the oldest first, and sign-ins that failed.
 #[derive(Default)]
 struct SessionTable {
-    sessions: VecDeque<Session>,
+    sessions: VecDeque<OpenSession>,
     failures: VecDeque<Instant>,
 }
 
@@ -129,7 +129,7 @@ impl SessionTable {
         self.failures.len() < FAILURES_MAX
     }
 
-    fn add(&mut self, session: Session, now: Instant) {
+    fn add(&mut self, session: OpenSession, now: Instant) {
         self.sessions.retain(|session| now < session.ends_at);
         if self.sessions.len() == SESSIONS_MAX {
             self.sessions.pop_front();
@@ -151,8 +151,8 @@ impl SessionTable {
 mod tests {
     use super::*;
 
-    fn session(nr: usize, ends_at: Instant) -> Session {
-        Session { id: format!("{nr:064x}"), token: b"secret".to_vec(), ends_at }
+    fn session(nr: usize, ends_at: Instant) -> OpenSession {
+        OpenSession { id: format!("{nr:064x}"), token: b"secret".to_vec(), ends_at }
     }
 
     #[test]

@@ -40,14 +40,14 @@ struct TokenFile {
     /// The option that names it.
     option: String,
     path: PathBuf,
-    /// Of the file that was read last. None: the next look reads it, whatever it is.
+    /// Stamp of the file that was read last. None: the next look reads it, whatever it is.
     stamp: Mutex<Option<Stamp>>,
-    /// What is wrong with it, as it was told.
+    /// Problem with the file, as it was told.
     told: Mutex<Option<String>>,
     warnings: Arc<Warnings>,
 }
 
-/// Which file it is, and as of when.
+/// Identity and version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -134,7 +134,7 @@ impl TokenFile {
         TokenFile { option, path, stamp: Mutex::default(), told: Mutex::default(), warnings }
     }
 
-    /// What is wrong is told once, not at each look.
+    /// Tells what is wrong once, not at each look.
     fn tell(&self, error: &io::Error) {
         let wrong = error.to_string();
         let mut told = self.told.lock();
@@ -177,7 +177,7 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
     }
 }
 
-/// One token on each line; empty lines, and those that begin with `#`, are none.
+/// Reads one token from each line; empty lines, and those that begin with `#`, are none.
 fn parse(text: &str) -> Result<Vec<Vec<u8>>, String> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));

@@ -11,12 +11,12 @@ use ipnet::IpNet;
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);
 
-/// One address, or a network of them.
+/// An address, or a network of them.
 fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
-/// Who is believed.
+/// Proxies that are believed.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// Whoever connects is one of our proxies. Who that proxy has heard of need not be.
@@ -28,7 +28,7 @@ pub(super) struct Trust {
     has_told_of_clocks: AtomicBool,
 }
 
-/// What is believed of a request.
+/// Facts of a request that are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Forwarded {
     pub(super) client: Option<IpAddr>,
@@ -46,7 +46,7 @@ impl Trust {
         Trust { all, networks, by_proxy_protocol, has_told_of_clocks: AtomicBool::new(false) }
     }
 
-    /// It is a proxy that was named.
+    /// The request came from a proxy that was named.
     fn holds(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(&address.to_canonical()))
     }
@@ -70,7 +70,7 @@ impl Trust {
         }
     }
 
-    /// What is left of `timeout`. Half of it at least: else a clock that is wrong would refuse every request.
+    /// Returns what is left of `timeout`. Half of it at least: else a clock that is wrong would refuse every request.
     pub(super) fn left(&self, front: &str, timeout: Duration, waited: Duration, warnings: &Warnings) -> Duration {
         let most = timeout / 2;
         if waited > most && !self.has_told_of_clocks.swap(true, Ordering::Relaxed) {

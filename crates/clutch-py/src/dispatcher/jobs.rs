@@ -38,7 +38,7 @@ fn to_json(value: &impl serde::Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(unreadable)
 }
 
-/// What belongs to the process that made it: a forked copy neither uses nor closes it.
+/// Property of the process that made it: a forked copy neither uses nor closes it.
 struct Own<T>(Arc<T>, Moment);
 
 impl<T> Own<T> {
@@ -137,7 +137,7 @@ impl JobStore {
         self.store().name()
     }
 
-    /// What of its server is not as jobs need it, for the log.
+    /// Returns what of its server is not as jobs need it, for the log.
     fn warnings(&self, py: Python<'_>) -> Vec<String> {
         py.detach(|| self.store().warnings())
     }
@@ -203,12 +203,12 @@ impl JobStore {
         to_json(&py.detach(|| self.store().queues()).map_err(|failed| error(py, &failed))?)
     }
 
-    /// What makes the tables of a file that has none.
+    /// Statements that make the tables of a file that has none.
     #[classattr]
     const SCHEMA: &'static str = sqlite::SCHEMA;
 
-    /// What enqueues a job on another connection to a file: the statement, its parameters by name, and the file. Nothing is
-    /// opened: that connection may have locked it.
+    /// Returns what enqueues a job on another connection to a file: the statement, its parameters by name, and the file.
+    /// Nothing is opened: that connection may have locked it.
     #[staticmethod]
     #[pyo3(name = "insert")]
     fn insert_of(py: Python<'_>, url: &str, job: &str) -> PyResult<Insert> {
@@ -244,7 +244,7 @@ impl JobStore {
     }
 }
 
-/// What became of jobs that were enqueued without waiting.
+/// Outcome of jobs that were enqueued without waiting.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct JobsEnqueued {
     outcome: Arc<Mutex<Option<Outcome>>>,

@@ -21,7 +21,7 @@ use crate::dispatcher::registry;
 /// The socket, while it is open. Its own thread closes it, too.
 type Socket = Arc<Mutex<Option<OperatorSocket>>>;
 
-/// What operators see of this process, and have done by it.
+/// The operator plane of this process.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Plane {
     pub(super) plane: Arc<clutch_host::Plane>,
