@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Placeholders that stand for a number.
-const NUMBERS: [&str; 2] = ["nr", "call"];
+/// Placeholders that stand for a number, and the largest one that there can be.
+const NUMBERS: [(&str, u64); 2] = [("nr", u32::MAX as u64), ("call", u64::MAX)];
 
 /// Names that the placeholders of a pattern stand for in one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,13 +31,19 @@ pub fn matched(pattern: &'static str, path: &[String]) -> Option<Names> {
     let mut names = Names::default();
     for (segment, given) in segments.into_iter().zip(path) {
         match segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            Some(number) if NUMBERS.contains(&number) && given.parse::<u64>().is_err() => return None,
+            Some(placeholder) if !is_allowed(placeholder, given) => return None,
             Some(placeholder) => names.0.push((placeholder, given.clone())),
             None if segment == given => {}
             None => return None,
         }
     }
     Some(names)
+}
+
+/// Returns whether a placeholder may stand for this.
+fn is_allowed(placeholder: &str, given: &str) -> bool {
+    let most = NUMBERS.iter().find(|(known, _)| *known == placeholder).map(|(_, most)| *most);
+    most.is_none_or(|most| given.parse::<u64>().is_ok_and(|number| number <= most))
 }
 
 /// Lists patterns, those that differ in their last segment together: `/pools/{pool}/{drain,resume}`.
@@ -66,9 +72,13 @@ mod tests {
     fn placeholders_stand_for_one_segment_and_some_for_numbers() {
         let names = matched("/pools/{pool}/workers/{nr}/kill", &path("pools/a b/workers/3/kill")).expect("a match");
         assert_eq!((names.get("pool"), names.number::<u32>("nr"), names.get("front")), (Some("a b"), Some(3), None));
-        for other in
-            ["pools/a/workers/x/kill", "pools/a/workers/-1/kill", "pools/a/workers/3", "pools/a/workers/3/killed"]
-        {
+        for other in [
+            "pools/a/workers/x/kill",
+            "pools/a/workers/-1/kill",
+            "pools/a/workers/3",
+            "pools/a/workers/3/killed",
+            "pools/a/workers/4294967296/kill",
+        ] {
             assert_eq!(matched("/pools/{pool}/workers/{nr}/kill", &path(other)), None, "{other}");
         }
         assert!(matched("jobs/{job}/cancel", &path("jobs/01J/cancel")).is_some());

@@ -24,7 +24,7 @@ from clutch.cli.run import Server
 from clutch.control import client
 from clutch.errors import ConfigError, PoolClosed
 
-END = ["a is gone", "admin stops", "the runtime stops"]
+END = ["a is gone", "jobs are settled", "admin stops"]
 
 
 class Scene:
@@ -93,10 +93,6 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
         def shutdown(self) -> None:
             scene.events.append(f"{self.name} is gone")
 
-    class Runtime:
-        def stop(self) -> None:
-            scene.events.append("the runtime stops")
-
     class Plane:
         """The real one, but for the pools."""
 
@@ -124,8 +120,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             self.real.remove_file()
 
     class Fronts:
-        def __init__(self, runtime: Runtime, plane: Plane, fronts: list[tuple[str, str]]) -> None:
-            scene.events.append(f"fronts start: {plane.pools} {[name for name, _ in fronts]}")
+        def __init__(self, plane: Plane, fronts: list[tuple[str, str, str]]) -> None:
+            scene.events.append(f"fronts start: {plane.pools} {[name for name, _, _ in fronts]}")
             scene.listen()
 
         def addresses(self, front: str) -> list[str]:
@@ -147,6 +143,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.events.append(f"fronts stop {grace_s:g}")
             scene.when_fronts_stop()
 
+        def settle(self, at_most_s: float) -> None:
+            scene.events.append("jobs are settled")
+
+        def leave(self) -> None:
+            pass
+
         def stop(self, grace_s: float) -> None:
             scene.events.append("admin stops")
 
@@ -161,7 +163,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             self._closed.set()
 
     core, pool = types.ModuleType("clutch._core"), types.ModuleType("clutch.pool")
-    for made in (Runtime, Plane, Fronts, Events):
+    for made in (Plane, Fronts, Events):
         setattr(core, made.__name__, made)
     pool.Pool = Pool  # type: ignore[attr-defined]
 
@@ -248,7 +250,7 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
-    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
+    assert scene.events[-1:] == ["a is gone"]
     assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
 
 

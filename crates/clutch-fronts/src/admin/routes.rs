@@ -184,7 +184,16 @@ mod tests {
             assert_eq!(found, pattern);
             names.iter().for_each(|(placeholder, name)| assert_eq!(given.get(placeholder), Some(*name), "{path}"));
         }
-        for none in ["/", "/nope", "/scale", "/pools/", "/pools/api", "/calls/x/cancel", "/pools/api/workers/-1/kill"] {
+        for none in [
+            "/",
+            "/nope",
+            "/scale",
+            "/pools/",
+            "/pools/api",
+            "/calls/x/cancel",
+            "/pools/api/workers/-1/kill",
+            "/pools/api/workers/4294967296/recycle",
+        ] {
             assert_eq!(route("POST", none), Err(404), "{none}");
         }
         for other in [("POST", "/pools"), ("GET", "/stop"), ("PUT", "/pools/api/drain"), ("DELETE", "/events")] {
