@@ -178,12 +178,12 @@ impl Pool {
         self.post(id, |out| frame::put_credit(out, id, count));
     }
 
-    /// Whether it waits or runs, and somebody waits for it.
+    /// Returns whether the work waits or runs, and somebody waits for it.
     pub fn is_awaited(&self, id: WorkId) -> bool {
         !self.is_forked() && self.core.lock().machine.body(id).is_some()
     }
 
-    /// Whether user code has started on it.
+    /// Returns whether user code has started on the work.
     pub fn has_begun(&self, id: WorkId) -> bool {
         if self.is_forked() {
             return false;

@@ -1,7 +1,7 @@
-//! Who lives: the thin loop that moves events into the supervisor's machine and carries out its actions.
+//! The supervisor: the thin loop that moves events into its machine of who lives, and carries out the actions.
 //!
-//! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
-//! and lives as long as the pool (the zygote's parent-death signal counts on that).
+//! Each pool has one such thread, the driver. It also reads the links that no caller reads. It never sleeps but in the
+//! poller, and lives as long as the pool (the zygote's parent-death signal counts on that).
 
 mod descriptors;
 pub mod facts;
@@ -54,13 +54,13 @@ pub struct Driver {
     /// The last signal that was sent to each of them.
     signalled: HashMap<WorkerKey, EndSignal>,
     was_failing: bool,
-    /// Whether the machine was told something in this turn of the loop.
+    /// The machine was told something in this turn of the loop.
     told: bool,
     /// Events of the turn under way: told once the status says the same.
     untold: RefCell<Vec<KeptRecord>>,
     /// Those that ended in the turn under way: their work is answered once the status says the same.
     ended: Vec<Lost>,
-    /// What came of orders in the turn under way.
+    /// Outcomes of orders in the turn under way.
     carried: Vec<(Ticket, Carried)>,
 }
 
@@ -361,7 +361,7 @@ impl Driver {
         }
     }
 
-    /// What dead workers had begun is answered. Whoever learns of it finds the death in the stats too.
+    /// Answers what dead workers had begun. Whoever learns of it finds the death in the stats too.
     fn answer_lost(&mut self) {
         if self.ended.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What is behind the pool's lock: the machine, the links' ends, and how its actions are carried out.
+//! The state behind the pool's lock: the machine, the links' ends, and how its actions are carried out.
 //!
 //! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
 
@@ -46,12 +46,12 @@ pub(super) struct Core {
     pub(super) noted: Noted,
 }
 
-/// What callers are told whose work no worker runs to its end.
+/// Failures told to callers whose work no worker runs to its end.
 #[derive(Default)]
 pub(super) struct Excuses {
     /// No worker can start.
     pub(super) failing: Option<Arc<Failure>>,
-    /// Of the worker that died last: what its begun work is answered with.
+    /// The answer to work that the worker which died last had begun.
     pub(super) lost: Option<Arc<Failure>>,
 }
 
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    /// What a dead worker had begun and has not answered. What it had not begun is taken back from it; of a batch the item
+    /// Returns what a dead worker had begun and not answered. The rest is taken back from it; of a batch the item
     /// that ran is lost, unless it may run again, and the rest goes on elsewhere. `ended`: Clutch ended the worker itself.
     pub(super) fn leave_behind(
         &mut self,

@@ -25,7 +25,7 @@ const ALARM: u64 = 1 << 40;
 /// How often a worker whose board has no free word is looked at again, and a link that the kernel was too short for.
 const STARVED_LOOK: Duration = Duration::from_millis(5);
 
-/// What only the driver of a pool may do. There is one for each pool, and it goes to the supervisor.
+/// The driver's handle of a pool. There is one for each pool, and it goes to the supervisor.
 pub struct PoolDriver(pub(super) Arc<Pool>);
 
 impl Drop for PoolDriver {
@@ -36,7 +36,7 @@ impl Drop for PoolDriver {
 }
 
 impl PoolDriver {
-    /// What its callers have.
+    /// The callers' handle of the same pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.0
     }
@@ -63,7 +63,7 @@ impl PoolDriver {
         self.0.clock.watch_waiting(delay);
     }
 
-    /// What the pool has to do, and had at least since this was asked last.
+    /// Returns what the pool has to do, and had at least since this was asked last.
     pub fn take_demand(&self) -> Demand {
         let mut core = self.0.core.lock();
         let demand = core.machine.demand();
@@ -259,7 +259,7 @@ impl PoolDriver {
         });
     }
 
-    /// What waits is answered as closed.
+    /// Answers what waits as closed.
     pub fn refuse_waiting(&self) {
         self.0.transact(|core, now, actions| {
             core.excuses.failing = None;
@@ -285,7 +285,7 @@ impl PoolDriver {
         }
     }
 
-    /// What the poller has told of: a link that is readable or writable, or an alarm.
+    /// Handles a token of the poller: a link that is readable or writable, or an alarm.
     pub fn on_ready(&self, token: u64) {
         match token & ALARM {
             0 => self.on_link(token as WorkerKey),

@@ -1,4 +1,4 @@
-//! What follows from a transaction, and is done when the core's lock is released.
+//! Effects of a transaction, carried out when the core's lock is released.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(super) struct OnLink {
     pub(super) now: Instant,
 }
 
-/// What is done after the core's lock is released.
+/// Effects to carry out after the core's lock is released.
 #[derive(Default)]
 pub(super) struct Effects {
     /// Work that is on its way to its worker, and how long it has waited, for those who note it.

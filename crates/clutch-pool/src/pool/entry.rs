@@ -1,4 +1,4 @@
-//! What the pool keeps with each piece of work.
+//! The pool's record of each piece of work.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use clutch_wire::Failure;
 use crate::link::items::Items;
 use crate::work::{Outcome, Work};
 
-/// What the machine keeps with each piece of work.
+/// A piece of work as the machine keeps it.
 pub(super) struct Entry {
     pub(super) work: Work,
     /// On the board of the worker that it was sent to, as long as it is there.
     pub(super) word: Option<u32>,
     /// How long it had waited when it was sent to the worker that it was sent to last.
     pub(super) queued: Option<Duration>,
-    /// Of a mapped batch: the results so far.
+    /// Results so far of a mapped batch.
     pub(super) items: Items,
     /// The worker tells when user code starts on it.
     pub(super) tells_begin: bool,
@@ -30,12 +30,12 @@ impl Entry {
         self.work.reply.job().map(str::to_owned)
     }
 
-    /// Whether it is a batch of which some items have not run.
+    /// Returns whether this is a batch of which some items have not run.
     pub(super) fn has_items_left(&self) -> bool {
         self.items.count() < self.work.items
     }
 
-    /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
+    /// Returns what the submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
     pub(super) fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
         match outcome {
             Outcome::Value(_) if self.work.items > 0 => {

@@ -26,7 +26,7 @@ use crate::work::{Outcome, Reply, Work, WorkId};
 enum Milestone {
     #[default]
     Submitted,
-    /// It is in the waiting line, or beyond.
+    /// The work is in the waiting line, or beyond.
     Admitted,
     /// User code has started; known of work that asked for it.
     Begun,
@@ -145,9 +145,9 @@ struct Clock {
 /// Gives what work is, for people; none: the name of its function says it.
 pub type Describe = fn(&Payload) -> Option<String>;
 
-/// What is agreed about one exchange.
+/// The terms of one exchange.
 pub struct Terms {
-    /// What happens to its work when it is dropped before its end.
+    /// The fate of the work when the exchange is dropped before its end.
     pub disconnect: Disconnect,
     /// Waits for room where the queue is full, whatever the pool's overflow says.
     pub block: bool,
@@ -290,7 +290,7 @@ impl Exchange {
         self.inbound.clock.lock().stands
     }
 
-    /// It has no end of its own: it is told when its worker is to end.
+    /// Marks work that has no end of its own: it is told when its worker is to end.
     pub fn mark_endless(&self) {
         self.pool().mark_endless(self.id);
     }
@@ -332,7 +332,7 @@ impl Inbound {
     }
 }
 
-/// What brings input to the worker.
+/// Brings input to the worker.
 pub struct Input {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,

@@ -33,12 +33,12 @@ pub(super) struct Cut {
     pub(super) begun: Option<u32>,
     pub(super) link: Arc<Link>,
     pub(super) word: Option<u32>,
-    /// Of them at least, so that none is tried for ever.
+    /// Items counted as begun at least, so that none is tried for ever.
     pub(super) begun_min: u32,
 }
 
 impl Cut {
-    /// Whether the results are here of all that ran before the item that runs.
+    /// Returns whether the results are here of all that ran before the item that runs.
     pub(super) fn is_known(&self) -> bool {
         self.begun.unwrap_or_else(|| self.begun_by_now()) <= self.items.count() + 1
     }
@@ -53,7 +53,7 @@ impl Cut {
         *self.begun.insert(begun)
     }
 
-    /// What has begun and has no result is past its deadline. What has not begun is left out: its submitter knows.
+    /// Items that have begun and have no result are past their deadline. The rest is left out: its submitter knows.
     pub(super) fn outcome(mut self, expired: &Expired) -> Outcome {
         let begun = self.count_begun();
         while self.items.count() < begun {
@@ -85,7 +85,7 @@ impl Expiring {
         }
     }
 
-    /// Its worker runs nothing of it any more; its word is somebody else's from now on.
+    /// Notes that the worker runs nothing of it any more; its word is somebody else's from now on.
     pub(super) fn code_ended(&mut self) {
         if let Some(batch) = &mut self.batch {
             batch.count_begun();

@@ -53,7 +53,7 @@ impl Functions {
         self.foreign.as_deref().filter(|_| entry.work.by_value)
     }
 
-    /// What a piece of work is, for people.
+    /// Describes a piece of work for people.
     pub(super) fn describe(&self, entry: &Entry) -> String {
         let work = &entry.work;
         let named = || {

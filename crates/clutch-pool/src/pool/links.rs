@@ -19,7 +19,7 @@ pub type Reader = Box<dyn Fn(Arc<Link>) + Send + Sync>;
 pub(super) struct Links {
     pub(super) poller: Poller,
     pub(super) notices: Notices,
-    /// Who reads the links instead of the driver.
+    /// The reader of the links instead of the driver.
     pub(super) reader: Mutex<Option<Reader>>,
     /// Links that the kernel was too short to write to: the driver tries again.
     short: Mutex<Vec<Arc<Link>>>,

@@ -1,4 +1,4 @@
-//! What a worker's process takes of memory, and whether that is too much: judged here, whoever has measured it.
+//! Memory of a worker's process, and whether that is too much: judged here, whoever has measured it.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What the pool tells its supervisor.
+//! Notices of the pool to its supervisor.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::memory::Weighed;
 use super::orders::{Command, Ticket};
 use super::state::{StopCause, WorkerKey};
 
-/// What the pool tells its supervisor.
+/// Notices of the pool to its supervisor.
 #[derive(Debug)]
 pub enum Notice {
     /// Most of its calls are used up.
@@ -21,7 +21,7 @@ pub enum Notice {
     Ready(WorkerKey, String),
     /// The worker could not start (its JSON).
     StartFailed(WorkerKey, String),
-    /// Its socket is full: tell when there is room.
+    /// The worker's socket is full: tell when there is room.
     WantWrite(WorkerKey),
     /// Measured memory of workers.
     Memory(Vec<Weighed>),

@@ -1,4 +1,4 @@
-//! What the driver is told, and woken by.
+//! The driver's inbox, by which it is woken.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

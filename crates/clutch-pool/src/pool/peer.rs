@@ -26,7 +26,7 @@ use crate::link::board::{Board, word};
 use crate::link::{Announced, Attached, Inbox, Outbox, Pending, PutError};
 use crate::work::WorkId;
 
-/// What is shared between the threads that write to and read from one worker.
+/// A worker's link as it is shared between the threads that write to it and read from it.
 #[derive(Debug)]
 pub struct Link {
     pub key: WorkerKey,
@@ -51,7 +51,7 @@ impl Link {
 /// whichever way it comes: by another link, by its deadline, by a signal.
 const LEASE_MAX: Duration = Duration::from_millis(20);
 
-/// What the core keeps of one worker's link, under its lock.
+/// The core's end of one worker's link, under its lock.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) link: Arc<Link>,
@@ -61,7 +61,7 @@ pub(super) struct Peer {
     pub(super) leased: bool,
     /// A front reads it.
     pub(super) is_read: bool,
-    /// Its zygote is gone: nothing but the end of the link tells of its own.
+    /// The zygote is gone: nothing but the end of the link tells of the worker's end.
     pub(super) orphaned: bool,
     /// The poller also tells when its socket has room.
     pub(super) writable_wanted: bool,
@@ -111,7 +111,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether a blocking caller may read it.
+    /// Returns whether a blocking caller may read the link.
     pub(super) fn may_be_leased(&self) -> bool {
         !self.leased && !self.is_read
     }
@@ -235,7 +235,7 @@ impl Peer {
         self.abandoned.insert(id, (word, what, job));
     }
 
-    /// What abandoned work is that has not ended, and of which job.
+    /// Describes abandoned work that has not ended, and names its job.
     pub(super) fn abandoned_work(&self, id: WorkId) -> Option<(String, Option<String>)> {
         self.abandoned.get(&id).map(|(_, what, job)| (what.clone(), job.clone()))
     }
@@ -247,7 +247,7 @@ impl Peer {
         }
     }
 
-    /// Whether a call finds a word on the board.
+    /// Returns whether a call finds a word on the board.
     pub(super) fn has_words(&mut self) -> bool {
         self.collect_words();
         !self.free.is_empty()

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use super::links::Reader;
 use super::{Link, Pool};
 
-/// What a look at a link brought.
+/// The result of a look at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     Some,

@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// What the machine needs to know of a submission.
+/// A submission, as far as the machine needs to know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub function: FunctionId,
@@ -57,7 +57,7 @@ pub struct Request {
     pub retry: u32,
     /// Ends only when somebody else ends it: it gets a free slot and is never sent ahead.
     pub endless: bool,
-    /// What it counts as where a worker may get so many calls: a mapped batch as its items.
+    /// Calls that it counts as, where a worker may get so many: a mapped batch counts as its items.
     pub calls: u64,
 }
 
@@ -71,14 +71,14 @@ pub enum Verdict {
     Expired(Where),
     Cancelled,
     Lost(WorkerKey),
-    /// It, too, but once too often.
+    /// Lost with its worker, too, but once too often.
     Poisoned {
         worker: WorkerKey,
         deaths: u32,
     },
 }
 
-/// What the driver has to do, in this order.
+/// Actions for the driver, in this order.
 #[derive(Debug)]
 pub enum Action<T> {
     /// Put its frame on the worker's link. The body stays with the machine: see [`Machine::body`].
@@ -89,13 +89,13 @@ pub enum Action<T> {
     Answer { id: WorkId, verdict: Verdict, body: T, since: Instant },
     /// The work has a place in the queue.
     Admitted { id: WorkId },
-    /// Its running work is past its deadline.
+    /// Running work is past its deadline.
     Overdue { worker: WorkerKey, id: WorkId },
-    /// It has begun and nobody waits for it any more.
+    /// Work that has begun, and nobody waits for it any more.
     Abandon { worker: WorkerKey, id: WorkId },
-    /// It was told that its worker is to end, and has not ended.
+    /// Endless work was told that its worker is to end, and has not ended.
     CutOff { worker: WorkerKey, id: WorkId },
-    /// It was told to stop, and has not.
+    /// Work was told to stop, and has not.
     Stuck { worker: WorkerKey, id: WorkId, cause: StopCause },
     /// The worker has had most of the calls it may have: prepare its replacement.
     Worn { worker: WorkerKey },
@@ -124,7 +124,7 @@ pub enum Event {
         words: usize,
         calls_max: Option<u64>,
     },
-    /// It gets nothing for this reason; unless it is [`Hold::Starved`], it gives back what has not begun.
+    /// The worker gets nothing for this reason; unless it is [`Hold::Starved`], it gives back what has not begun.
     Hold {
         worker: WorkerKey,
         why: Hold,
@@ -138,7 +138,7 @@ pub enum Event {
     WorkerDraining {
         worker: WorkerKey,
     },
-    /// What is endless there goes on until then.
+    /// Endless work there goes on until then.
     EndEndless {
         worker: WorkerKey,
         by: Instant,
@@ -160,7 +160,7 @@ pub enum Event {
     Recovered,
 }
 
-/// What workers have answered so far.
+/// Totals of what workers have answered so far.
 #[derive(Debug, Default)]
 struct Finished {
     count: u64,
@@ -202,7 +202,7 @@ pub struct Counts {
     pub slots: usize,
 }
 
-/// What the pool has to do: by it the number of workers is chosen.
+/// The pool's load, by which the number of workers is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// In the queue, or for room in it.

@@ -1,4 +1,4 @@
-//! What anybody may know of a pool and its workers.
+//! The public status of a pool and its workers.
 
 mod insights;
 pub(super) mod running;
@@ -21,7 +21,7 @@ use super::state::WorkerKey;
 use crate::config::PoolConfig;
 use crate::work::{Running, WorkId};
 
-/// What the rest of the world may know of a pool's workers.
+/// The public view of a worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerView {
     pub nr: u32,
@@ -68,7 +68,7 @@ pub struct Status {
     pub ends: BTreeMap<&'static str, u64>,
     /// The zygote's own words: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
-    /// Of the image's tools; none: no network front reaches them, or only workers know them.
+    /// Schemas of the image's tools; none: no network front reaches them, or only workers know them.
     pub schemas: Option<Arc<ToolSchemas>>,
 }
 
@@ -241,12 +241,12 @@ impl Pool {
 
     // ---- what workers run
 
-    /// What one worker runs.
+    /// Lists what one worker runs.
     pub fn running_in(&self, worker: WorkerKey) -> Vec<Running> {
         self.core.lock().running(worker, Instant::now())
     }
 
-    /// What each worker runs.
+    /// Lists what each worker runs.
     pub fn running(&self) -> Vec<(WorkerKey, Vec<Running>)> {
         if self.is_forked() {
             return Vec::new();

@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Of a batch that somebody waits for, where it is, and how many of its items have begun; None: none runs whose time is
+    /// Finds the worker of a batch that is waited for, and how many items have begun; None: none runs whose time is
     /// measured.
     fn items_begun(&self, id: WorkId) -> Option<(WorkerKey, Option<u32>)> {
         let (worker, entry) = (self.machine.worker_of(id)?, self.machine.body(id)?);

@@ -1,4 +1,4 @@
-//! What every thread does that touches a pool: one transaction under the core's lock, then, without it, all that follows.
+//! The way of every thread into a pool: one transaction under the core's lock, then, without it, all that follows.
 //!
 //! Frames that come are taken in the same way, whoever reads them.
 
@@ -21,7 +21,7 @@ use super::{Answer, END_OF_FILE, Link, Memory, Notice, Pool};
 use crate::link::{Filled, Inbox, Received};
 use crate::work::WorkId;
 
-/// Where frames come from.
+/// The source of frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadFrom {
     Link,
@@ -30,7 +30,7 @@ pub(super) enum ReadFrom {
 }
 
 impl Pool {
-    /// One transaction: an event under the lock, then all that follows from it. In a copy of the process it is none.
+    /// Runs a transaction: an event under the lock, then all that follows. In a copy of the process it is none.
     pub(super) fn transact<R: Default>(
         &self,
         event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R,
@@ -120,12 +120,12 @@ impl Pool {
         self.transact(|core, now, actions| core.withdraw(id, now, actions))
     }
 
-    /// Whether its time is not measured, because a debugger has been open while it was here.
+    /// Returns whether the work has no deadline because a debugger has been open while it was here.
     pub(super) fn is_untimed(&self, id: WorkId) -> bool {
         !self.is_forked() && self.core.lock().machine.is_untimed(id)
     }
 
-    /// Its time is no longer measured.
+    /// Lifts the deadline of the work.
     pub(super) fn lift_deadline(&self, id: WorkId) {
         if self.is_forked() {
             return;
@@ -133,7 +133,7 @@ impl Pool {
         self.core.lock().machine.lift_deadline(id);
     }
 
-    /// Its time ends at another moment than was said before.
+    /// Moves the deadline of the work.
     pub(super) fn set_deadline(&self, id: WorkId, at: Instant) {
         if self.is_forked() {
             return;
@@ -142,7 +142,7 @@ impl Pool {
         self.wake_for(Some(at));
     }
 
-    /// It turned out to have no end of its own: it is told when its worker is to end, and cut off at the grace.
+    /// Marks work that turned out to be endless: it is told when its worker is to end, and cut off at the grace.
     pub(super) fn mark_endless(&self, id: WorkId) {
         if self.is_forked() {
             return;
@@ -279,7 +279,7 @@ impl Pool {
     }
 }
 
-/// Whether a frame in a journal names memory that did not come with it, or comes behind one of the same work that does.
+/// Returns whether a frame in a journal names memory that did not come with it, or follows such a frame of its work.
 fn is_unsaid(received: &Received<'_>, unsaid: &mut SmallVec<[u64; 2]>) -> bool {
     let id = received.frame.head.id;
     if matches!(received.leases(), Err(WireError::Unreceived(..))) {

@@ -1,6 +1,6 @@
-//! What a worker's memory is: read from /proc, by a thread beside the driver and by the worker itself.
+//! Memory of workers: read from /proc, by a thread beside the driver and by the worker itself.
 //!
-//! What counts is private memory: Private_Clean + Private_Dirty + Swap of smaps_rollup. Resident memory contains what
+//! Private memory counts: Private_Clean + Private_Dirty + Swap of smaps_rollup. Resident memory contains what
 //! forked workers share with their zygote, and PSS grows in innocent workers when their siblings leave. The kernel walks
 //! all of a process's pages for smaps_rollup (milliseconds for a gigabyte), so it is read only where resident memory and
 //! swap together say that private memory may be large enough, and never by the driver: a process that is stuck in the
@@ -99,7 +99,7 @@ pub struct OwnMemory {
     seen: Mutex<Seen>,
 }
 
-/// What the worker tells of itself.
+/// A worker's report of its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryReport {
     pub peak_rss: u64,
@@ -129,12 +129,12 @@ impl OwnMemory {
         OwnMemory { floor, seen: Mutex::default() }
     }
 
-    /// Whether [`OwnMemory::look`] has something to see: to be asked after each call, a system call.
+    /// Returns whether [`OwnMemory::look`] has something to see: to be asked after each call, a system call.
     pub fn is_due(&self) -> bool {
         self.seen.lock().may_have_reached(self.floor, sys::peak_rss())
     }
 
-    /// What is to be told, if anything.
+    /// Returns what is to be told, if anything.
     pub fn look(&self) -> Option<MemoryReport> {
         let (rss, private) = read_rollup("self")?;
         let mut seen = self.seen.lock();

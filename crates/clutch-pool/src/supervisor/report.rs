@@ -1,4 +1,4 @@
-//! What others are told: how the pool is; of a worker, how it is, why it could not start, how it ended.
+//! Reports for others: how the pool is; of a worker, how it is, why it could not start, how it ended.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(super) fn fill(status: &mut Status, machine: &Supervisor) {
     status.ends.clone_from(fleet.ends());
 }
 
-/// What scaling is decided by.
+/// Samples what scaling is decided by.
 pub(super) fn sample(machine: &Supervisor, demand: Demand, now: Instant) -> Sample {
     let since = |at: Instant| now.saturating_duration_since(at);
     let fleet = machine.fleet();
@@ -71,7 +71,7 @@ fn view(worker: &Worker) -> WorkerView {
     WorkerView { nr, pid, generation, state, calls: 0, sent: 0, rss, private }
 }
 
-/// What is wrong with a zygote of other versions: nothing that it says after its hello could be relied on.
+/// Says what is wrong with a zygote of other versions: nothing that it says after its hello could be relied on.
 pub(super) fn misfit(config: &PoolConfig, hello: &Hello) -> Option<String> {
     let (ours, PoolConfig { name, python, .. }) = (env!("CARGO_PKG_VERSION"), config);
     let Hello { clutch, wire, .. } = hello;
@@ -83,7 +83,7 @@ pub(super) fn misfit(config: &PoolConfig, hello: &Hello) -> Option<String> {
     })
 }
 
-/// What a worker that could not start says.
+/// Reads the reason of a worker that could not start.
 pub(super) fn reason_of(json: &str) -> String {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(json);
     let reason =
@@ -91,7 +91,7 @@ pub(super) fn reason_of(json: &str) -> String {
     reason.unwrap_or_else(|| json.to_owned())
 }
 
-/// What the dispatcher needs for a worker cannot be had.
+/// Says that the dispatcher lacks what a worker needs.
 pub(super) fn cannot_start(pool: &str, workers: usize, error: &io::Error) -> String {
     let short = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
     let needed = descriptors_of(workers);
@@ -99,7 +99,7 @@ pub(super) fn cannot_start(pool: &str, workers: usize, error: &io::Error) -> Str
     format!("cannot start a worker of pool '{pool}': {error}{}", if short { &advice } else { "" })
 }
 
-/// What callers are told while no worker can be had.
+/// Returns what callers are told while no worker can start.
 pub(super) fn failing(message: String, by_code: bool) -> Failure {
     match by_code {
         true => Failure::Config { message },
@@ -110,7 +110,7 @@ pub(super) fn failing(message: String, by_code: bool) -> Failure {
     }
 }
 
-/// What callers are told whose work a worker had begun.
+/// Returns what callers are told whose work a worker had begun.
 pub(super) fn lost(pool: &str, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
     let silent = record.untold.then(|| "its zygote does not answer".to_owned());
     let why = [silent.as_ref(), record.cause.as_ref().or(record.said.as_ref())];

@@ -43,7 +43,7 @@ use crate::pool::{Denied, Ticket, Weighed};
 /// See the file's head.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// Whether the code is being written.
+    /// The code is being written.
     development: bool,
     sizing: Sizing,
     zygotes: Zygotes,
@@ -74,12 +74,12 @@ impl Supervisor {
         self.shutdown.is_under_way()
     }
 
-    /// Why no worker can be had.
+    /// Returns why no worker can start.
     pub fn failing(&self) -> Option<&str> {
         self.backoff.failing()
     }
 
-    /// What is wrong, if anything: nothing can be had, or not all of it.
+    /// Returns what is wrong, if anything: no worker can start, or not all of them.
     pub fn reason(&self) -> Option<String> {
         self.backoff.reason()
     }
@@ -107,7 +107,7 @@ impl Supervisor {
         self.wake
     }
 
-    /// One inbox, one match. What follows for the others is found by [`Supervisor::settle`], once for many events: it
+    /// Takes in one event. What follows for the others is found by [`Supervisor::settle`], once for many events: it
     /// looks at every worker.
     pub fn take(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
         let at = Scene { now, zygotes: &self.zygotes };
@@ -157,7 +157,7 @@ impl Supervisor {
         }
     }
 
-    /// What has become due, is missing or is too many.
+    /// Does what has become due, starts what is missing, and lets go what is too many.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.keep_time(now, out);
         if self.is_stopping() {
@@ -224,14 +224,14 @@ impl Supervisor {
         }
     }
 
-    /// It had workers that were ready: its successor will, too.
+    /// The zygote had workers that were ready, and its successor will, too.
     fn follow_zygote(&mut self, generation: u32, now: Instant) {
         self.zygotes.give_up(generation);
         self.fleet.note_restart();
         self.backoff.note_death(now);
     }
 
-    /// It lives, and has not done in `start_timeout` what it was told: killed, and followed by another.
+    /// Kills a zygote that has not done in `start_timeout` what it was told; another one follows.
     fn zygote_hangs(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
         let limit = self.fleet.start_timeout().as_secs_f64();
         let Some(loss) = self.zygotes.kill_deaf(generation, out) else { return };
@@ -253,7 +253,7 @@ impl Supervisor {
         }
     }
 
-    /// No worker of this generation can be had: the image before takes over again, or nothing does. While code is being
+    /// No worker of this generation can start: the image before takes over again, or nothing does. While code is being
     /// written, the one before is not what anybody wants to see.
     fn cannot_start(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         let failed = self.zygotes.fail_roll(generation, &trouble.reason, out);

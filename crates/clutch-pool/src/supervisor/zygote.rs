@@ -1,6 +1,6 @@
 //! The zygote as a process: how it is started, told to fork, and ended.
 //!
-//! It is started by posix_spawn with its control socket as standard input, so that nothing runs between fork and exec.
+//! The zygote is started by posix_spawn with its control socket as standard input: nothing runs between fork and exec.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,7 +24,7 @@ use crate::output::Output;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Status, ToolSchemas};
 
-/// What the zygote runs. The package is that of the pool's own interpreter.
+/// The program of the zygote. The package is that of the pool's own interpreter.
 const ENTRY: &str = "from clutch._worker.zygote import main; main()";
 
 /// Tokens of the zygotes in the pool's poller: this, plus the generation. Those of workers are below.
@@ -38,7 +38,7 @@ pub fn generation_of(token: u64) -> Option<u32> {
 /// Names and values, of any bytes.
 pub type Environ = Vec<(OsString, OsString)>;
 
-/// What the dispatcher says of itself.
+/// The dispatcher, as its zygotes and their code know it.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Like `cpython-311`: what code by value is bound to. Compared with a zygote's hello.
@@ -59,7 +59,7 @@ pub struct Hello {
     pub pid: i32,
 }
 
-/// What the zygote has to say after loading.
+/// The zygote's report after loading.
 #[derive(Debug, Deserialize)]
 pub struct Up {
     #[serde(default)]
@@ -111,7 +111,7 @@ impl FateNews {
     }
 }
 
-/// What a zygote said.
+/// A message of a zygote.
 #[derive(Debug)]
 pub enum Said {
     Hello(Hello),
@@ -124,7 +124,7 @@ pub enum Said {
 /// How a zygote ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its status, and the last it wrote.
+    /// The exit status, and the last that was written.
     pub text: String,
     /// The signal that killed it: it could not say why.
     pub signal: Option<i32>,
@@ -145,17 +145,17 @@ pub struct Zygote {
     /// The poller tells when its socket has room.
     wants_room: bool,
     pub hello: Option<Hello>,
-    /// What it said after loading: tools, warnings, Python version; JSON.
+    /// The report after loading: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
     pub schemas: Option<Arc<ToolSchemas>>,
     /// Readable when it has ended. The end of its socket may never come: what its import forked holds that, too.
     ended: Option<OwnedFd>,
-    /// It was told to end.
+    /// The zygote was told to end.
     ending: bool,
 }
 
 impl Zygote {
-    /// What it says of its image once that is loaded.
+    /// Keeps what the zygote says of its image once that is loaded.
     pub(super) fn set_image(&mut self, up: Up) {
         let mut image = up.rest;
         image.insert("warnings".to_owned(), up.warnings.into());
@@ -216,7 +216,7 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// Its poller tells from now on when it has said something, or has ended.
+    /// Watches the zygote: the poller tells from now on when it has said something, or has ended.
     pub fn watch(&mut self, poller: &Poller) -> io::Result<()> {
         self.ended.iter().try_for_each(|pidfd| poller.add(pidfd.as_fd(), self.token(), false))?;
         poller.add(self.control.as_fd(), self.token(), false)?;
@@ -235,7 +235,7 @@ impl Zygote {
         CONTROL + u64::from(self.generation)
     }
 
-    /// Whether it was told to end.
+    /// Returns whether it was told to end.
     pub fn is_ending(&self) -> bool {
         self.ending
     }

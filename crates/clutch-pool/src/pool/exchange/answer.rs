@@ -1,4 +1,4 @@
-//! Where a caller that waits finds the answer: a reply that keeps what it was told.
+//! The answer for a caller that waits: a reply that keeps what it was told.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use clutch_wire::sync::{Condvar, Mutex};
 
 use crate::work::{Outcome, Refusal, Reply, WorkId};
 
-/// One thing that came.
+/// A chunk or the end of an answer.
 #[derive(Clone, Debug)]
 pub enum Part {
     Chunk(Payload),
@@ -46,7 +46,7 @@ impl Answer {
         self.id.store(id, Ordering::Release);
     }
 
-    /// What the work is, where its function has no name of its own.
+    /// Sets what the work is, where its function has no name of its own.
     pub fn set_what(&self, what: Box<str>) {
         // The first word stands.
         let _ = self.what.set(what);
@@ -60,7 +60,7 @@ impl Answer {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether the end is that it was cancelled.
+    /// Returns whether the work was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
@@ -113,7 +113,7 @@ impl Answer {
         self.inner.try_lock()?.outcome.take()
     }
 
-    /// What [`Answer::take_outcome`] gave, by one who could not read it to its end.
+    /// Puts back what [`Answer::take_outcome`] gave, for one who could not read it to its end.
     pub fn put_back(&self, outcome: Outcome) {
         self.inner.lock().outcome = Some(outcome);
     }

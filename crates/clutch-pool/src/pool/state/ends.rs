@@ -45,7 +45,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Its time ends at another moment than was said before.
+    /// Moves the deadline of the work.
     pub fn set_deadline(&mut self, id: WorkId, at: Instant) {
         let Some(work) = self.submissions.get_mut(id).filter(|work| work.stopping().is_none() && !work.untimed) else {
             return;
@@ -54,7 +54,7 @@ impl<T> Machine<T> {
         self.submissions.await_instant(at, id);
     }
 
-    /// Whether a debugger is open: what is here meanwhile has no deadline any more, for good.
+    /// Sets whether a debugger is open: what is here meanwhile has no deadline any more, for good.
     pub fn set_untimed(&mut self, untimed: bool) {
         self.untimed = untimed;
         if untimed {
@@ -66,7 +66,7 @@ impl<T> Machine<T> {
         self.submissions.get(id).is_some_and(|work| work.untimed)
     }
 
-    /// Whether it was cut off because its worker is to end.
+    /// Returns whether the work was cut off because its worker is to end.
     pub fn is_drained(&self, id: WorkId) -> bool {
         self.submissions
             .get(id)
@@ -173,7 +173,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Whether an item of a batch, which ran when its worker died, may run again: each item has the batch's `retry`. If
+    /// Decides whether an item of a batch, which ran when its worker died, runs again: each has the batch's `retry`. If
     /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
     pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
         let deaths_max = self.limits.deaths_max;
@@ -184,7 +184,7 @@ impl<T> Machine<T> {
         batch.request.retry > 0 && (ended || batch.deaths + 1 < deaths_max)
     }
 
-    /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
+    /// Lets work that had begun in a worker that is gone go on elsewhere with what is left of it.
     pub fn goes_on(&mut self, id: WorkId) {
         if let Some(Place::Sent { begun, .. }) = self.submissions.get_mut(id).map(|work| &mut work.place) {
             *begun = false;

@@ -1,4 +1,4 @@
-//! Whether submissions are taken, and if not, why.
+//! Decides if submissions are taken, and if not, why.
 
 use super::Verdict;
 
@@ -54,7 +54,7 @@ impl Intake {
         self.gate != Gate::Open
     }
 
-    /// Whether it is closed, and what is in goes on.
+    /// Returns whether it is closed, and what is in goes on.
     pub(super) fn is_ending(&self) -> bool {
         self.gate == Gate::Closed
     }

@@ -1,4 +1,4 @@
-//! What waits to be sent: suspects, which run alone; the queue; and what waits for room in it.
+//! The waiting line: suspects, which run alone; the queue; and what waits for room in it.
 //!
 //! Owns where work that waits is: it alone puts work at one of these three places, and into the order of it.
 
@@ -97,7 +97,7 @@ impl WaitingLine {
 
     // ---- out
 
-    /// What is next in the queue, left where it is.
+    /// Returns what is next in the queue, and leaves it where it is.
     pub(super) fn first<T>(&mut self, submissions: &Submissions<T>) -> Option<WorkId> {
         self.queue.peek(|id| submissions.is_at(id, Place::Queued))
     }

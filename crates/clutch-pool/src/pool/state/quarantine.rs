@@ -2,12 +2,12 @@
 
 use super::Submission;
 
-/// What a worker's death means for one piece of work that had begun in it.
+/// The consequence of a worker's death for one piece of work that had begun in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sentence {
     Lost,
     Poisoned,
-    /// It runs again; `alone`: it was not the only one that could have done it.
+    /// Run again; `alone`: it was not the only one that could have done it.
     Again {
         alone: bool,
     },

@@ -1,4 +1,4 @@
-//! Who gets what: free slots, suspects that run alone, and work sent ahead of busy slots; and what is taken back.
+//! Sending work to free slots, suspects alone, and ahead of busy slots; and taking it back.
 //!
 //! Sending ahead spares short work a wake-up each.
 
@@ -37,7 +37,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Whether a worker that was told to drain has nothing left but what will not stop: ask after [`Machine::finished`].
+    /// Returns whether a worker that drains has nothing left but what will not stop: ask after [`Machine::finished`].
     pub fn drained(&self, worker: WorkerKey) -> bool {
         self.slots
             .get(worker)
@@ -126,7 +126,7 @@ impl<T> Machine<T> {
         self.line.pop(&self.submissions)
     }
 
-    /// What is next, left where it is. What has expired before it is answered.
+    /// Returns what is next, and leaves it where it is. Expired work before it is answered.
     fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         loop {
             let id = self.line.first(&self.submissions)?;

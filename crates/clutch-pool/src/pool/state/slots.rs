@@ -16,7 +16,7 @@ pub(super) struct Totals {
     pub(super) ahead: usize,
     pub(super) busy: usize,
     pub(super) sent: usize,
-    /// Of those that take work.
+    /// Slots of workers that take work.
     pub(super) slots: usize,
     pub(super) running_alone: usize,
 }
@@ -56,15 +56,15 @@ impl SubAssign for Totals {
     }
 }
 
-/// Where one worker stands in each order; none: it is not looked for there.
+/// The place of one worker in each order; none: it is not looked for there.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Standing {
     totals: Totals,
-    /// It has a free slot: how far it is filled.
+    /// How far a worker with a free slot is filled.
     filled: Option<usize>,
-    /// It may get work ahead: how much it has, for each slot; and when it stands still unless it makes progress.
+    /// For a worker that may get work ahead: its load of each slot; and when it stands still unless it makes progress.
     low: Option<(u64, Instant)>,
-    /// It has work ahead: when it stands still unless it makes progress.
+    /// For a worker with work ahead: when it stands still unless it makes progress.
     ahead: Option<Instant>,
     reserved: bool,
     starved: bool,
@@ -164,7 +164,7 @@ impl Slots {
         self.free.first().map(|(_, worker)| *worker)
     }
 
-    /// That has the least to do of those that have run low, and makes progress.
+    /// Finds the worker with the least to do of those that have run low and make progress.
     pub(super) fn lowest(&mut self, now: Instant) -> Option<WorkerKey> {
         while let Some((_, worker)) = self.low.first().copied() {
             if self.loads.get(&worker).is_some_and(|load| load.is_low(now)) {
@@ -187,7 +187,7 @@ impl Slots {
 
     // ---- for suspects
 
-    /// Whether one more may run: they have half of the workers at most, the odd one included.
+    /// Returns whether one more may run: they have half of the workers at most, the odd one included.
     pub(super) fn has_room_for_suspect(&self) -> bool {
         self.totals.running_alone * 2 < self.len().max(2)
     }
@@ -216,14 +216,14 @@ impl Slots {
         self.reserved.iter().filter_map(|worker| Some((*worker, self.loads.get(worker)?)))
     }
 
-    /// That a suspect may run in, with nothing on its link.
+    /// Finds a worker for a suspect, with nothing on its link.
     pub(super) fn idle_for_suspect(&self) -> Option<WorkerKey> {
         let kept = self.reserved().find(|(_, load)| load.is_idle_for_suspect()).map(|(worker, _)| worker);
         let free = self.least_loaded().filter(|worker| self.get(*worker).is_some_and(Load::is_idle_for_suspect));
         kept.into_iter().chain(free).min()
     }
 
-    /// That a suspect may run in, with the least to be waited for. A walk: asked when none is reserved.
+    /// Finds a worker for a suspect, with the least to be waited for. A walk: asked when none is reserved.
     fn soonest_for_suspect(&self) -> Option<WorkerKey> {
         let candidates = self.loads.iter().filter(|(_, load)| load.may_run_suspect());
         candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker)

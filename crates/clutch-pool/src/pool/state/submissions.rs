@@ -43,7 +43,7 @@ impl Place {
         matches!(self, Place::Sent { begun: true, .. } | Place::Abandoned { .. })
     }
 
-    /// Whose link it is on.
+    /// The worker whose link the work is on.
     pub(super) fn worker(self) -> Option<WorkerKey> {
         match self {
             Place::Sent { worker, .. } | Place::Abandoned { worker, .. } => Some(worker),
@@ -67,12 +67,12 @@ pub(super) struct Submission<T> {
     pub(super) untimed: bool,
     /// Workers that died of it, or may have.
     pub(super) deaths: u32,
-    /// Of a batch: the item that `deaths` and the retries left are about.
+    /// The item of a batch that `deaths` and the retries left are about.
     pub(super) tried_item: u32,
     /// Runs alone in its worker.
     pub(super) alone: bool,
     pub(super) load_ns: u64,
-    /// Its number among what was sent to its worker.
+    /// The number of this work among what was sent to its worker.
     pub(super) sent_as: u64,
     pub(super) body: Option<T>,
 }
@@ -98,7 +98,7 @@ impl<T> Submission<T> {
         }
     }
 
-    /// Whether something is to happen to it then, now or when something else has.
+    /// Returns whether something is to happen to the work then, now or when something else has.
     fn may_be_due_at(&self, at: Instant) -> bool {
         let known = [self.request.deadline, self.cut_at, self.stopping().map(|stopping| stopping.by)];
         known.contains(&Some(at))
@@ -114,7 +114,7 @@ impl<T> Submission<T> {
 pub enum StopCause {
     Deadline,
     Cancelled,
-    /// Its worker is to end.
+    /// The worker is to end.
     Drained,
 }
 
@@ -122,7 +122,7 @@ pub enum StopCause {
 pub(super) struct Stopping {
     pub(super) by: Instant,
     pub(super) cause: StopCause,
-    /// It has not stopped in time.
+    /// The work has not stopped in time.
     pub(super) stuck: bool,
 }
 
@@ -222,7 +222,7 @@ impl<T> Submissions<T> {
         self.instants.pop().map(|Reverse((_, id))| id)
     }
 
-    /// What is here now has no deadline any more, for good.
+    /// Lifts the deadlines of all that is here now, for good.
     pub(super) fn untime(&mut self) {
         self.slab.iter_mut().for_each(|(_, work)| (work.untimed, work.request.deadline) = (true, None));
         self.sweep();

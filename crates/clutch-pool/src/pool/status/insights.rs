@@ -1,4 +1,4 @@
-//! What ran longest, noted as answers come.
+//! The longest runs, noted as answers come.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What workers run, for those who look: in the log, in `clutch ps`. Found when somebody asks, kept by nobody.
+//! Running work, for those who look: in the log, in `clutch ps`. Found when somebody asks, kept by nobody.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::pool::peer::Peer;
 use crate::pool::state::WorkerKey;
 use crate::work::Running;
 
-/// What a worker runs, and which process that is: one that leaves and its replacement have one number.
+/// Running work and the process that runs it: a worker that leaves and its replacement have one number.
 #[derive(Debug, Serialize)]
 pub struct RunningInWorker {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Where the time of a pool's workers went, and what ran longest.
+//! Accounting of the time of a pool's workers, and the longest runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,16 +34,16 @@ pub struct Spent {
 /// A call, or an item of a map, that ran long.
 #[derive(Clone, Debug)]
 pub struct Slow {
-    /// Its function.
+    /// The name of the function.
     pub what: String,
     pub function: FunctionId,
-    /// Its number in its batch.
+    /// The number of the item in its batch.
     pub item: Option<u32>,
-    /// Of all its batch; none: they were too large to be kept.
+    /// Arguments of the whole batch; none: they were too large to be kept.
     pub arguments: Option<Arc<Payload>>,
 }
 
-/// What a pool has spent since it was made.
+/// Time that a pool has spent since it was made.
 #[derive(Clone, Debug, Default)]
 pub struct Insights {
     /// How many there were so far.
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// What is noted meanwhile.
+/// Notes taken as work ends and workers go.
 #[derive(Default)]
 pub(in crate::pool) struct Noted {
     pub(in crate::pool) tally: Tally,

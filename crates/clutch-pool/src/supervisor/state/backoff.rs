@@ -1,5 +1,5 @@
 //! When starts have to wait: after those that failed, after too many deaths, and while the code is known to be broken.
-//! Whether the pool is failing, and why, is decided here, too.
+//! The pool is called failing here, too, with its reason.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Workers (or zygotes) that die before they are ready, without saying why, before the pool is called failing.
 const SILENT_DEATHS: u32 = 3;
 
-/// Why no worker can be had.
+/// The reason that no worker can start.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) reason: String,
-    /// It is what the pool is told to run, or by what, that cannot be loaded.
+    /// The code or the interpreter of the pool cannot be loaded.
     pub(super) by_code: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct StartBackoff {
     deaths: Deaths,
     /// Starts wait until then: too many workers died in the last minute.
     held_until: Option<Instant>,
-    /// Why no worker can be had, until one is ready.
+    /// The reason that no worker can start, until one is ready.
     failing: Option<String>,
     /// Why a zygote was killed, until a worker of another is ready.
     zygote_trouble: Option<String>,
@@ -58,13 +58,13 @@ impl StartBackoff {
         self.failing.as_deref()
     }
 
-    /// What is wrong, if anything: nothing can be had, or not all of it.
+    /// Returns what is wrong, if anything: no worker can start, or not all of them.
     pub(super) fn reason(&self) -> Option<String> {
         let held = || self.held_until.map(|_| self.deaths.reason());
         self.failing.clone().or_else(held).or_else(|| self.zygote_trouble.clone())
     }
 
-    /// Whether the last start failed.
+    /// Returns whether the last start failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failures > 0
     }
@@ -101,7 +101,7 @@ impl StartBackoff {
         self.zygote_trouble = Some(reason);
     }
 
-    /// No worker is left and none can be had.
+    /// No worker is left and none can start.
     pub(super) fn fail(&mut self, trouble: Trouble, out: &mut Vec<Action>) {
         self.failing = Some(trouble.reason.clone());
         out.push(Action::Failing { reason: trouble.reason, by_code: trouble.by_code });
@@ -134,7 +134,7 @@ impl StartBackoff {
 
     // ---- time
 
-    /// Whether starts have to wait; `serves`: somebody is ready meanwhile.
+    /// Returns whether starts have to wait; `serves`: somebody is ready meanwhile.
     pub(super) fn must_wait(&mut self, serves: bool, now: Instant, out: &mut Vec<Action>) -> bool {
         self.retry_at = self.retry_at.filter(|at| *at > now);
         self.held_until = self.deaths.wait_until(now);

@@ -31,7 +31,7 @@ pub fn fate_text(fate: Option<Fate>) -> String {
     }
 }
 
-/// Its name in brackets, where it has one.
+/// Returns the name of a signal in brackets, where it has one.
 pub fn signal_name(signal: i32) -> String {
     let at = usize::try_from(signal - 1).unwrap_or(usize::MAX);
     SIGNALS.get(at).map(|name| format!(" (SIG{name})")).unwrap_or_default()

@@ -9,11 +9,11 @@ const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in or
 /// How far the end of one worker has come. Each step but the last has its limit, and there is no way back.
 #[derive(Clone, Debug)]
 pub(super) enum Escalation {
-    /// It may end in order.
+    /// The worker may end in order.
     InOrder {
         /// Work in it was told to stop and has not: the reason, where the worker is ended.
         stuck: Option<String>,
-        /// What has not ended by then is told with TERM.
+        /// TERM follows then.
         term_at: Option<Instant>,
         /// Had nothing to do at a stop without a grace: it may end in order until then, and KILL follows.
         spared_until: Option<Instant>,
@@ -28,7 +28,7 @@ pub(super) enum Escalation {
     },
 }
 
-/// What is due, and why.
+/// A step that is due, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Term(&'static str),
@@ -71,7 +71,7 @@ impl Escalation {
         }
     }
 
-    /// What was to end by some time has until then.
+    /// Moves the time of TERM, where one was set.
     pub(super) fn put_off(&mut self, at: Instant) {
         if let Escalation::InOrder { term_at: Some(term_at), .. } = self {
             *term_at = at;
@@ -93,7 +93,7 @@ impl Escalation {
         *self = Escalation::Killed { cause: self.take_cause(cause) };
     }
 
-    /// What it is ended for already, or else this.
+    /// Takes the reason that the worker is ended for already, or else this one.
     fn take_cause(&mut self, cause: &str) -> String {
         let known = match self {
             Escalation::InOrder { stuck, .. } => stuck.take(),

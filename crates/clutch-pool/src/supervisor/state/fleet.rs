@@ -31,7 +31,7 @@ pub(super) struct Scene<'a> {
     pub(super) zygotes: &'a Zygotes,
 }
 
-/// What workers are forked from.
+/// The image that workers are forked from.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) generation: u32,
@@ -129,7 +129,7 @@ impl Fleet {
         Duration::from_millis(self.config.start_timeout_ms)
     }
 
-    /// What workers have to end in order, and after TERM.
+    /// Returns how long workers have to end in order, and after TERM.
     pub(super) fn graces(&self) -> (Duration, Duration) {
         (self.config.grace(), self.config.term_grace())
     }
@@ -264,7 +264,7 @@ impl Fleet {
 
     // ---- what time brings
 
-    /// What is due of one worker. Returns the generation of a zygote that has not forked it in time.
+    /// Does what is due of one worker. Returns the generation of a zygote that has not forked it in time.
     pub(super) fn keep_time(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) -> Option<u32> {
         let Scene { now, zygotes } = at;
         let (limit, stopped_limit, term_grace) = (self.start_timeout(), self.stopped_limit(), self.config.term_grace());
@@ -286,7 +286,7 @@ impl Fleet {
         None
     }
 
-    /// Whether the worker is gone for us without a word of its zygote's.
+    /// Returns whether the worker is gone for us without a word of its zygote's.
     pub(super) fn is_over(&self, key: WorkerKey, at: Scene<'_>) -> bool {
         self.workers.get(&key).and_then(|worker| over_at(worker, at)).is_some_and(|over| over <= at.now)
     }
@@ -316,7 +316,7 @@ impl Fleet {
         }
     }
 
-    /// Of an image that others replace, the worker has the grace for what it runs.
+    /// Drains a worker. If its image is to be replaced, it has the grace for what it runs.
     pub(super) fn drain(&mut self, key: WorkerKey, why: Leave, at: Scene<'_>, out: &mut Vec<Action>) {
         let by = at.now + self.config.grace();
         self.with(key, |worker| {

@@ -1,4 +1,4 @@
-//! What is known of a worker's process: whether it is there, and when it is over for us without a word of its zygote's.
+//! The life of a worker's process: if it is there, and when it is over for us without a word of its zygote's.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const DEATH_WAIT: Duration = Duration::from_secs(10);
 /// A worker's process and its link, whose end tells of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcessLife {
-    /// Its zygote has not told that it is there. `greeted`: the worker's own word that it is ready came first.
+    /// The zygote has not told that it is there. `greeted`: the worker's own word that it is ready came first.
     Unborn { greeted: bool },
     /// `watched`: the end of the process is told.
     Alive { pid: i32, watched: bool },
@@ -39,7 +39,7 @@ impl ProcessLife {
         matches!(self, ProcessLife::Unlinked { .. } | ProcessLife::Dead { unlinked: true, .. })
     }
 
-    /// Whether nothing but its zygote tells of its end.
+    /// Returns whether nothing but its zygote tells of its end.
     pub(super) fn needs_zygote(self) -> bool {
         match self {
             ProcessLife::Unborn { .. } => true,

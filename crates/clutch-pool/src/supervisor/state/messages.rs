@@ -1,4 +1,4 @@
-//! What the supervisor's machine is told, and what it wants done.
+//! Events that the supervisor's machine is told, and actions that it wants done.
 
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ pub enum Action {
         fate: Option<Fate>,
         record: Box<WorkerRecord>,
     },
-    /// No worker can be had; `by_code`: because of what the pool is told to run, or by what.
+    /// No worker can start; `by_code`: because of what the pool is told to run, or by what.
     Failing {
         reason: String,
         by_code: bool,
@@ -199,18 +199,18 @@ pub enum Action {
     Closed,
 }
 
-/// What is known of a worker at its end.
+/// A worker at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRecord {
     pub nr: u32,
     pub generation: u32,
     pub pid: i32,
-    /// What it said of a start that failed, or what was wrong with its link.
+    /// The worker's reason for a start that failed, or what was wrong with its link.
     pub said: Option<String>,
     /// Why Clutch ended it itself.
     pub cause: Option<String>,
-    /// Its zygote was there and did not tell how it ended.
+    /// The zygote was there and did not tell how the worker ended.
     pub untold: bool,
-    /// It was to end, for this reason, and was not made to.
+    /// The reason that the worker was to end for, where it was not made to.
     pub left: Option<&'static str>,
 }

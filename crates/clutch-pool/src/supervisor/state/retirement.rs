@@ -1,4 +1,4 @@
-//! Whether one worker is to leave its pool, why, and whether its replacement comes first.
+//! Retirement of one worker: if and why it is to leave its pool, and if its replacement comes first.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ pub(super) struct Retirement {
     thresholds: Recycling,
     /// None: it was not looked at.
     memory: Option<Memory>,
-    /// What it has used up: it leaves for that, whatever else changes.
+    /// The limit that it has used up: it leaves for that, whatever else changes.
     worn: Option<Leave>,
     departure: Departure,
 }
@@ -95,7 +95,7 @@ impl Retirement {
         self.departure = Departure::LeavesFirst(why);
     }
 
-    /// It stays after all, if it was to leave for this reason. What it has used up still counts.
+    /// Keeps the worker after all, if it was to leave for this reason. What it has used up still counts.
     pub(super) fn stay(&mut self, why: Leave) -> bool {
         let stays = self.departure == Departure::Leaves(why);
         if stays {

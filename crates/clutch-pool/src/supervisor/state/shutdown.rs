@@ -6,7 +6,7 @@ use super::life::STATUS_WAIT;
 
 /// Longest wait between TERM and KILL at a stop: what a stop takes beyond its grace is bounded by it.
 const STOP_TERM_MAX: Duration = Duration::from_millis(500);
-/// What a worker with nothing to do has to end in order at a stop that gives running work no grace.
+/// Time that a worker with nothing to do has to end in order at a stop without a grace for running work.
 pub const IDLE_LEAVE: Duration = Duration::from_secs(5);
 /// How often what should be dead is killed again: an order to fork may have been on its way.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
@@ -80,7 +80,7 @@ impl Shutdown {
         due.into_iter().flatten().flatten()
     }
 
-    /// What is left was killed, `all` of it. Returns whether what their zygotes have to tell was waited for in vain.
+    /// Notes that what is left was killed, `all` of it. Returns whether its zygotes were waited for in vain.
     pub(super) fn killed(&mut self, all: bool, now: Instant) -> bool {
         let Some(steps) = self.steps.as_mut() else { return false };
         steps.kill_at = now + KILL_AGAIN;
@@ -98,7 +98,7 @@ impl Shutdown {
     }
 }
 
-/// What lies between TERM and KILL at a stop: nothing where no grace is given either.
+/// Returns the time between TERM and KILL at a stop: none where no grace is given either.
 pub fn stop_term(grace: Duration, term_grace: Duration) -> Duration {
     if grace.is_zero() { Duration::ZERO } else { term_grace.min(STOP_TERM_MAX) }
 }

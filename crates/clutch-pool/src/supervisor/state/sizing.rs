@@ -7,7 +7,7 @@ use crate::supervisor::scale::Bounds;
 #[derive(Debug)]
 pub(super) struct Sizing {
     bounds: Bounds,
-    /// Of the image that workers are forked from.
+    /// The shape of the image that workers are forked from.
     shape: Shape,
 }
 

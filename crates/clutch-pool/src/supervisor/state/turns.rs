@@ -1,4 +1,4 @@
-//! Who leaves when: by age, calls, memory, command or another image, in turn; and who is too many.
+//! Turns of workers to leave: for age, calls, memory, a command or another image; and surplus workers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub(super) struct Recycle {
 impl Fleet {
     // ---- one leaves
 
-    /// It has used up what it may.
+    /// Notes that the worker has used up what it may.
     pub(super) fn worn(&mut self, key: WorkerKey, why: Leave) {
         self.with(key, |worker| worker.retirement.wear_out(why));
     }
@@ -53,7 +53,7 @@ impl Fleet {
         }
     }
 
-    /// Whether there may be one more worker for a while.
+    /// Returns whether there may be one more worker for a while.
     fn has_room(&self) -> bool {
         let memory_max = self.config.memory_max_bytes;
         memory_max.is_none_or(|most| scale::room(most, &self.private(), self.workers.len()) > 0)
@@ -81,14 +81,14 @@ impl Fleet {
         worker.retirement.due(at.now).or_else(by_command).or_else(by_image)
     }
 
-    /// Who waits for a replacement that nobody is going to be.
+    /// Returns workers that wait for a replacement that nobody is going to be.
     pub(super) fn unreplaced(&self) -> Vec<WorkerKey> {
         let replaced: BTreeSet<WorkerKey> = self.workers.values().filter_map(Worker::replaces).collect();
         let waits = self.workers.values().filter(|worker| worker.state() == State::Ready && worker.leaves());
         waits.map(|worker| worker.key).filter(|key| !replaced.contains(key)).collect()
     }
 
-    /// Where enough others are ready, nobody has to be replaced.
+    /// Drains workers without a replacement where enough others are ready.
     pub(super) fn let_go_unreplaced(&mut self, target: usize, at: Scene<'_>, out: &mut Vec<Action>) {
         if self.count(|worker| worker.state() == State::Ready && worker.is_live()) < target {
             return;

@@ -1,4 +1,4 @@
-//! One worker: how far its life has come, and each step of its end.
+//! A worker: how far its life has come, and each step of its end.
 //!
 //! Starting → Ready → Draining → gone, or Killed from any of them.
 
@@ -47,7 +47,7 @@ pub(super) enum Stage {
     Killed,
 }
 
-/// What keeps a worker from going on.
+/// Reasons that keep a worker from going on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standstill {
     /// When a signal stopped its process.
@@ -89,7 +89,7 @@ impl Worker {
         self.standstill.stopped_since.is_some()
     }
 
-    /// Whether it counts towards the pool's size.
+    /// Returns whether the worker counts towards the pool's size.
     pub fn is_live(&self) -> bool {
         let stays = matches!(self.state(), State::Starting | State::Ready) && !self.leaves();
         stays || self.retirement.leaves_first()
@@ -99,7 +99,7 @@ impl Worker {
         self.retirement.why().is_some()
     }
 
-    /// Whether it has taken its turn to leave and is not gone yet.
+    /// Returns whether the worker has taken its turn to leave and is not gone yet.
     pub fn is_out(&self) -> bool {
         self.retirement.why().is_some_and(Leave::by_policy)
     }
@@ -118,7 +118,7 @@ impl Worker {
         (self.state() == State::Draining).then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
     }
 
-    /// Whether it has ended, or could, before it was ready, and was wanted still.
+    /// Returns whether the worker, which has ended, was not ready yet and still wanted.
     pub(super) fn has_failed_to_start(&self) -> bool {
         self.state() == State::Starting && !self.leaves()
     }
@@ -153,7 +153,7 @@ impl Worker {
         self.process.forked(pid, watched)
     }
 
-    /// It is ready. Returns the worker that it replaces; none at all where it does not serve, or not yet.
+    /// Begins to serve. Returns the worker that it replaces; none at all where it does not serve, or not yet.
     pub(super) fn serve(&mut self) -> Option<Option<WorkerKey>> {
         // One that was ended meanwhile, or whose link has, is not wanted any more.
         let is_wanted = self.cause().is_none() && !self.has_broken_link();

@@ -55,12 +55,12 @@ struct Reload {
     tickets: Vec<Ticket>,
 }
 
-/// What the end of a zygote means.
+/// The meaning of a zygote's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ZygoteLoss {
-    /// It was told to end.
+    /// The zygote was told to end.
     Expected,
-    /// It had workers that were ready: its successor will, too.
+    /// The zygote had workers that were ready, and its successor will, too.
     Proven,
     /// Nobody was ready yet of the image that workers are forked from.
     Unproven,
@@ -83,7 +83,7 @@ pub(super) struct Zygotes {
     /// Generations that were taken back, while they have workers.
     rejected: BTreeSet<u32>,
     start_timeout: Duration,
-    /// Of images that bring none of their own.
+    /// The shape of images that bring none of their own.
     shape: Shape,
 }
 
@@ -111,7 +111,7 @@ impl Zygotes {
         self.current.filter(|generation| self.is_up(*generation))
     }
 
-    /// Whether an image is there or on its way.
+    /// Returns whether an image is there or on its way.
     pub(super) fn has_successor(&self) -> bool {
         self.current.is_some() || self.reload.is_some()
     }
@@ -132,7 +132,7 @@ impl Zygotes {
         self.reload.as_ref().is_some_and(|reload| reload.generation == generation)
     }
 
-    /// Whether the zygote is there and tells of its workers' ends.
+    /// Returns whether the zygote is there and tells of its workers' ends.
     pub(super) fn tells(&self, generation: u32) -> bool {
         self.zygotes.get(&generation).is_some_and(ZygoteRecord::has_loaded)
     }
@@ -142,13 +142,13 @@ impl Zygotes {
         self.zygotes.get(&generation).and_then(|zygote| zygote.answered)
     }
 
-    /// Whether workers of this image are to be replaced by others.
+    /// Returns whether workers of this image are to be replaced by others.
     pub(super) fn is_outdated(&self, generation: u32) -> bool {
         let rolled = self.roll.as_ref().is_some_and(|roll| generation < roll.generation);
         rolled || self.rejected.contains(&generation)
     }
 
-    /// Whether this image is taking over by a reload.
+    /// Returns whether this image is taking over by a reload.
     pub(super) fn takes_over(&self, generation: u32) -> bool {
         self.roll.as_ref().is_some_and(|roll| roll.generation == generation)
     }
@@ -371,7 +371,7 @@ mod tests {
         Shape { profile: Profile::Process, workers, threads: 1, tasks: 1 }
     }
 
-    /// One image that is up and has had workers.
+    /// Zygotes with an image that is up and has had workers.
     fn proven(now: Instant) -> Zygotes {
         let mut zygotes = Zygotes::new(LIMIT, shape(3));
         zygotes.start(now, &mut Vec::new());

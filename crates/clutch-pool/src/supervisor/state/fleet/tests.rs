@@ -98,7 +98,7 @@ impl Sea {
         self.fleet.weigh(&[Weighed { worker: key, memory, at_limit }], at, &mut self.out);
     }
 
-    /// What the machine does when all has been told.
+    /// Does what the machine does when all has been told.
     fn keep(&mut self) {
         let at = Scene { now: self.now, zygotes: &self.zygotes };
         self.fleet.keep_turns(at, &mut self.out);
