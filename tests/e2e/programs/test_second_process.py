@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import select
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from benches import processes
@@ -133,3 +135,31 @@ def problem_of(file: Path) -> Problem:
     (problem,) = caught.value.problems
     assert problem.place == "pools.api.python"
     return problem
+
+
+UNCAUGHT = """
+import sys, threading
+from clutch._worker.json_lines import write_tracebacks
+from clutch._worker.tracebacks import print_at_once
+print_at_once()
+write_tracebacks(sys.stderr)
+class Broken:
+    def __del__(self):
+        raise ValueError("in del")
+def fail():
+    raise KeyError("in a thread")
+thread = threading.Thread(target=fail, name="t")
+thread.start()
+thread.join()
+Broken()
+raise RuntimeError("in main")
+"""
+
+
+def test_what_nobody_catches_is_one_record_each() -> None:
+    ended = subprocess.run([sys.executable, "-c", UNCAUGHT], stderr=subprocess.PIPE, env=os.environ, check=False)
+    messages = [cast(str, json.loads(line)["message"]) for line in ended.stderr.splitlines()]
+    in_thread, in_del, in_main = messages
+    assert in_thread == "Exception in thread t: KeyError: 'in a thread'"
+    assert in_del.startswith("Exception ignored in: <function Broken.__del__") and in_del.endswith("ValueError: in del")
+    assert in_main == "RuntimeError: in main"

@@ -182,9 +182,14 @@ FRONT_SETTINGS = {
 }
 
 
+def options_of(front: dict[str, Any]) -> dict[str, Any]:
+    """Options of a front, those of its connections among them."""
+    return {**front, **front["connection"]}
+
+
 @pytest.mark.parametrize("flags", FRONT_SETTINGS)
 def test_flags_of_the_front(flags: str) -> None:
-    core = made(flags).fronts["serve"]
+    core = options_of(made(flags).fronts["serve"])
     assert {name: core[name] for name in FRONT_SETTINGS[flags]} == FRONT_SETTINGS[flags]
 
 
@@ -230,7 +235,7 @@ def test_what_no_app_here_speaks() -> None:
 def test_paths_are_meant_from_the_working_folder() -> None:
     config = made("-b unix:run/web.sock --access-logfile log/access --certfile c.pem --pythonpath lib,/x")
     here = Path.cwd()
-    serve = config.fronts["serve"]
+    serve = options_of(config.fronts["serve"])
     assert (serve["bind"], serve["access_log"]) == ([f"unix:{here}/run/web.sock"], f"{here}/log/access")
     assert serve["tls"]["certificate"] == f"{here}/c.pem"
     assert config.pools[0].core["env"]["PYTHONPATH"] == f"{here}/lib:/x"
@@ -382,7 +387,7 @@ wsgi_app = "shop.web:app"
     assert (pool.core["shape"]["profile"], pool.core["launch"]["profile_given"]) == ("async", True)
     assert (pool.core["recycle_calls"], pool.core["recycle_jitter"], pool.core["grace_ms"]) == (2000, 0.5, 60_000)
     assert (pool.core["launch"]["preload"], pool.core["env"]["A"]) == (False, "1")
-    serve = config.fronts["serve"]
+    serve = options_of(config.fronts["serve"])
     assert (serve["bind"], serve["timeout_ms"], serve["keep_alive_ms"]) == (["0.0.0.0:1", "unix:/s"], 120_000, 5000)
     assert (serve["access_log"], serve["forwarded_allow"]) == ("-", ["*"])
 

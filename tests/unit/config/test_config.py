@@ -302,7 +302,7 @@ def test_the_calls_front_takes_what_the_front_of_apps_takes(tmp_path: Path) -> N
     loaded = load(write(tmp_path, f'{SMALL}[fronts.http]\n{options}token_file = "tokens"\n'))
     http, folder = loaded.fronts["http"], tmp_path.resolve()
     assert (http["bind"], http["token_file"]) == (["fd:3", "0.0.0.0:8443"], f"{folder}/tokens")
-    assert http["tls"] == {
+    assert http["connection"]["tls"] == {
         "certificate": f"{folder}/c.pem",
         "key": f"{folder}/k.pem",
         "client_ca": f"{folder}/ca.pem",
@@ -379,29 +379,31 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         "kind": "serve",
         "pool": "web",
         "bind": ["127.0.0.1:8000"],
+        "connection": {
+            "connections_max": 10_000,
+            "head_bytes_max": 64 << 10,
+            "head_timeout_ms": 10_000,
+            "body_timeout_ms": 30_000,
+            "write_timeout_ms": 30_000,
+            "keep_alive_ms": 75_000,
+            "access_log": None,
+            "access_log_format": None,
+            "tls": None,
+        },
         "unix_mode": 0o666,
         "threads": 2,
         "timeout_ms": 30_000,
         "disconnect": "tell",
         "root_path": "",
-        "head_bytes_max": 64 << 10,
         "headers_max": 100,
-        "head_timeout_ms": 10_000,
         "body_bytes_max": None,
-        "body_timeout_ms": 30_000,
-        "write_timeout_ms": 30_000,
-        "keep_alive_ms": 75_000,
         "connection_requests_max": None,
         "streams_max": 100,
-        "connections_max": 10_000,
         "message_bytes_max": 16 << 20,
         "ping_interval_ms": 20_000,
         "ping_timeout_ms": 20_000,
-        "tls": None,
         "proxy_protocol": False,
         "forwarded_allow": ["127.0.0.1", "::1"],
-        "access_log": None,
-        "access_log_format": None,
     }
     assert loaded.fronts["tcp"] == {"kind": "tcp", "pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
 
@@ -455,14 +457,14 @@ def test_paths_of_a_front_are_relative_to_the_folder_of_the_config(tmp_path: Pat
     )
     serve = load(write(tmp_path, text)).fronts["serve"]
     here = tmp_path.resolve()
-    assert serve["tls"] == {
+    assert serve["connection"]["tls"] == {
         "certificate": f"{here}/c.pem",
         "key": "/k.pem",
         "client_ca": None,
         "client_auth": "none",
     }
-    assert (serve["access_log"], serve["bind"]) == (f"{here}/log/a", [f"unix:{here}/s", "0.0.0.0:80"])
-    assert load(write(tmp_path, WEB + 'access_log = "-"\n')).fronts["serve"]["access_log"] == "-"
+    assert (serve["connection"]["access_log"], serve["bind"]) == (f"{here}/log/a", [f"unix:{here}/s", "0.0.0.0:80"])
+    assert load(write(tmp_path, WEB + 'access_log = "-"\n')).fronts["serve"]["connection"]["access_log"] == "-"
 
 
 @pytest.mark.parametrize(
@@ -637,13 +639,15 @@ def test_the_core_gets_exactly_the_fields_of_its_structs(tmp_path: Path) -> None
     assert set(pool) == rust_fields("PoolConfig")
     assert set(pool["shape"]) == rust_fields("Shape")
     assert set(loaded.fronts["http"]) - {"kind"} == rust_fields("HttpConfig")
+    assert set(loaded.fronts["http"]["connection"]) == rust_fields("ConnectionConfig")
     assert set(loaded.fronts["admin"]) - {"kind"} == rust_fields("AdminConfig")
 
 
 def test_the_core_gets_exactly_the_fields_of_the_fronts_with_an_app(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, WEB + 'tls = { certificate = "a.pem", key = "/b.pem" }\n' + TCP))
     assert set(loaded.fronts["serve"]) - {"kind"} == rust_fields("ServeConfig")
-    assert set(loaded.fronts["serve"]["tls"]) == rust_fields("TlsConfig")
+    assert set(loaded.fronts["serve"]["connection"]) == rust_fields("ConnectionConfig")
+    assert set(loaded.fronts["serve"]["connection"]["tls"]) == rust_fields("TlsConfig")
     assert set(loaded.fronts["tcp"]) - {"kind"} == rust_fields("TcpConfig")
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 import traceback
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -109,31 +106,3 @@ def test_a_traceback_is_printed_by_one_write() -> None:
         print_whole(traceback.TracebackException.from_exception(error), file=stream)
         assert "".join(stream.writes) == traceback.format_exc()
     assert len([text for text in stream.writes if text]) == 1
-
-
-UNCAUGHT = """
-import sys, threading
-from clutch._worker.json_lines import write_tracebacks
-from clutch._worker.tracebacks import print_at_once
-print_at_once()
-write_tracebacks(sys.stderr)
-class Broken:
-    def __del__(self):
-        raise ValueError("in del")
-def fail():
-    raise KeyError("in a thread")
-thread = threading.Thread(target=fail, name="t")
-thread.start()
-thread.join()
-Broken()
-raise RuntimeError("in main")
-"""
-
-
-def test_what_nobody_catches_is_one_record_each() -> None:
-    ended = subprocess.run([sys.executable, "-c", UNCAUGHT], stderr=subprocess.PIPE, env=os.environ, check=False)
-    messages = [cast(str, json.loads(line)["message"]) for line in ended.stderr.splitlines()]
-    in_thread, in_del, in_main = messages
-    assert in_thread == "Exception in thread t: KeyError: 'in a thread'"
-    assert in_del.startswith("Exception ignored in: <function Broken.__del__") and in_del.endswith("ValueError: in del")
-    assert in_main == "RuntimeError: in main"
