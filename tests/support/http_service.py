@@ -51,7 +51,10 @@ LIMITS = {
 
 def serve_fronts(stack: ExitStack, pool: Pool, **fronts: dict[str, Any]) -> _core.Fronts:
     """Fronts of these kinds, until the stack is closed."""
-    configs = [(kind, kind, json.dumps(front)) for kind, front in fronts.items()]
+    configs = [
+        (kind, kind, json.dumps({name: value for name, value in front.items() if name != "kind"}))
+        for kind, front in fronts.items()
+    ]
     plane = _core.Plane("{}", object())
     plane.add(pool)
     running = _core.Fronts(plane, configs)
