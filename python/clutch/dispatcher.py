@@ -35,7 +35,7 @@ from clutch.errors import ClutchError, ConfigError, NoSuchPool
 if TYPE_CHECKING:
     from clutch import _core
     from clutch._dispatcher.event_log import EventLog
-    from clutch.config import JobsSpec, PoolSpec
+    from clutch.config import PoolSpec
     from clutch.pool import Pool
 
 LEAVING_SECONDS_MAX = 5.0
@@ -121,7 +121,7 @@ class Dispatcher:
         """Where each front listens, as `{"http": ["127.0.0.1:8080"]}`, or `unix:/path`. Empty after the stop."""
         if self._fronts is None:
             return {}
-        return {name: self._fronts.addresses(name) for name in self.config.fronts}
+        return {name: self._fronts.addresses(name) for name, core in self.config.fronts.items() if "bind" in core}
 
     def urls(self) -> Iterator[tuple[str, str, str]]:
         """Of each front its name and where it listens, then the same as a person would type it."""
@@ -170,9 +170,7 @@ class Dispatcher:
     def _start_fronts(self, plane: _core.Plane) -> None:
         from clutch import _core
 
-        fronts = [
-            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
-        ] + [(spec.name, "jobs", jobs_json(spec)) for spec in self.config.jobs]
+        fronts = [(name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()]
         if not fronts:
             return
         try:
@@ -181,9 +179,9 @@ class Dispatcher:
             raise ConfigError(str(error)) from None
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
-        for jobs in self.config.jobs:
-            text = f"{jobs.name}: {without_password(jobs.url)}, queues {describe_queues(jobs)}, in pool {jobs.pool}"
-            logs.info(text, front=jobs.name, pool=jobs.pool)
+        for name, front in self.config.jobs.items():
+            store, pool = without_password(front["store"]), front["pool"]
+            logs.info(f"{name}: {store}, queues {describe_queues(front)}, in pool {pool}", front=name, pool=pool)
         self._warner = threading.Thread(target=self._warn, args=(self._fronts,), name="clutch-warnings", daemon=True)
         self._warner.start()
 
@@ -246,6 +244,7 @@ class Dispatcher:
                 "certificate": (core.get("connection", {}).get("tls") or {}).get("certificate"),
             }
             for name, core in self.config.fronts.items()
+            if "bind" in core
         }
 
     def remove_control(self) -> None:
@@ -504,13 +503,9 @@ def front_json(front: Mapping[str, Any], form: str) -> str:
     return json.dumps(options)
 
 
-def jobs_json(spec: JobsSpec) -> str:
-    return json.dumps({**spec.core, "store": spec.url, "pool": spec.pool})
-
-
-def describe_queues(spec: JobsSpec) -> str:
-    """`mail, reports:3`."""
-    return ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
+def describe_queues(front: Mapping[str, Any]) -> str:
+    """Returns the queues of a front as in its options: `mail, reports:3`."""
+    return ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in front["queues"])
 
 
 def describe(spec: PoolSpec) -> str:

@@ -5,6 +5,7 @@
 //! metrics. The rest is for operators: whoever comes by a unix socket as the same user or root, or brings a token.
 
 mod actions;
+mod asked;
 mod door;
 mod events;
 mod members;

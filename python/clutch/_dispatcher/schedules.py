@@ -44,15 +44,15 @@ def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> I
     if tools is None:
         return
     if not tools:
-        fronts = [front.name for front in config.jobs if front.pool == pool]
+        fronts = [name for name, front in config.jobs.items() if front["pool"] == pool]
         advice = f"its pool {pool} has no tool, so every job will fail; mark functions with @clutch.tool"
         yield from (f"front {name}: {advice}" for name in fronts)
         return
     for entry in config.cron:
         tool, queue = entry.values["tool"], entry.values["queue"]
         takes = any(
-            front.pool == pool and front.url == entry.url and queue in dict(front.core["queues"])
-            for front in config.jobs
+            front["pool"] == pool and front["store"] == entry.url and queue in dict(front["queues"])
+            for front in config.jobs.values()
         )
         if takes and tool not in tools:
             near = nearest(tool, tools)

@@ -98,7 +98,8 @@ def command(
 
 def unnamed(handed_over: Iterable[int], config: Config) -> Iterator[str]:
     """A warning for each socket of the service manager that no front takes over."""
-    named = {bind for front in config.fronts.values() for bind in front["bind"] if isinstance(front["bind"], list)}
+    binds = (front.get("bind") for front in config.fronts.values())
+    named = {bind for several in binds if isinstance(several, list) for bind in several}
     for bind in (f"fd:{descriptor}" for descriptor in handed_over):
         if bind not in named:
             yield f'LISTEN_FDS passes {bind}, but no front listens on it; set bind = ["{bind}"]'

@@ -7,7 +7,6 @@ Does not import the extension.
 from clutch.config.fronts import front_core
 from clutch.config.load import Config, compose, find, load, load_stores
 from clutch.config.pools import PoolSpec, resolve
-from clutch.config.stores import JobsSpec
 from clutch.config.tables import APPS
 
-__all__ = ["APPS", "Config", "JobsSpec", "PoolSpec", "compose", "find", "front_core", "load", "load_stores", "resolve"]
+__all__ = ["APPS", "Config", "PoolSpec", "compose", "find", "front_core", "load", "load_stores", "resolve"]

@@ -11,7 +11,6 @@ from typing import Any
 
 from clutch.config.layers import Report
 from clutch.config.options import CRON, core_json
-from clutch.config.stores import JobsSpec
 from clutch.config.tables import check_name, one_of, read
 from clutch.config.values import SCHEDULE, TEXT
 
@@ -36,7 +35,7 @@ class CronSpec:
 
 
 def entry(
-    name: str, raw: Mapping[str, Any], stores: Mapping[str, str], fronts: Iterable[JobsSpec], report: Report
+    name: str, raw: Mapping[str, Any], stores: Mapping[str, str], fronts: Iterable[Mapping[str, Any]], report: Report
 ) -> CronSpec:
     """Decides an entry, and gives it to each front that runs the jobs of its store: they enqueue it."""
     place = f"cron.{name}"
@@ -47,11 +46,11 @@ def entry(
         if option not in raw and other not in raw:
             report.add(f"{place}.{option}", "is missing", allowed=allowed)
     decided = _decide(name, given, store, stores.get(store, ""), report)
-    enqueuing = [front for front in fronts if store in stores and front.url == decided.url]
+    enqueuing = [front for front in fronts if store in stores and front["store"] == decided.url]
     if store in stores and not enqueuing:
         report.add(place, "no front runs the jobs of its store", given=store, allowed="a [fronts.jobs] with that store")
     for front in enqueuing:
-        front.core["cron"].append(decided.core)
+        front["cron"].append(decided.core)
     return decided
 
 

@@ -14,7 +14,7 @@ from clutch.config.fronts import check_distinct_binds, front, front_core, uses_o
 from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml, variable_name
 from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.config.pools import PoolSpec, Surroundings, Use, pool_of_config
-from clutch.config.stores import JobsSpec, jobs_front, runs_jobs, stores_of
+from clutch.config.stores import jobs_core, runs_jobs, stores_of
 from clutch.config.tables import PREFIXES, app_pools, keys, kind_at, places, read_top, tables_in
 from clutch.errors import ConfigError, Problem
 
@@ -28,11 +28,15 @@ class Config:
     file: Path
     pools: tuple[PoolSpec, ...]
     fronts: Mapping[str, dict[str, Any]]
-    jobs: tuple[JobsSpec, ...] = ()
     cron: tuple[CronSpec, ...] = ()
     control: Path | None = None
     development: bool = False
     """Development mode (`--reload`): if new code does not start, the old code is not kept."""
+
+    @property
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The fronts whose work comes out of a store: `store` is its URL."""
+        return {name: core for name, core in self.fronts.items() if runs_jobs(core)}
 
     @property
     def warnings(self) -> list[str]:
@@ -41,7 +45,7 @@ class Config:
 
     def _unserved(self, entry: CronSpec) -> str | None:
         """Another process may take from its queue: only that can be told."""
-        taken = {queue for front in self.jobs if front.url == entry.url for queue, _ in front.core["queues"]}
+        taken = {queue for front in self.jobs.values() if front["store"] == entry.url for queue, _ in front["queues"]}
         queue = entry.values["queue"]
         if queue in taken:
             return None
@@ -149,13 +153,16 @@ def _check(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repor
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
     stores = stores_of(raw, folder, report)
-    jobs = [
-        jobs_front(name, values, stores, list(tables), report) for name, values in fronts.items() if runs_jobs(values)
-    ]
-    cores = {name: front_core(values) for name, values in fronts.items() if values and not runs_jobs(values)}
+    cores = {
+        name: jobs_core(name, values, stores, list(tables), report) if runs_jobs(values) else front_core(values)
+        for name, values in fronts.items()
+        if values
+    }
     check_distinct_binds(cores, report)
+    config = Config(file, tuple(pools), cores, (), _control(top.get("control"), folder))
+    jobs = config.jobs.values()
     cron = tuple(entry(name, value, stores, jobs, report) for name, value in tables_in(raw, "cron", report))
-    return Config(file, tuple(pools), cores, tuple(jobs), cron, _control(top.get("control"), folder))
+    return dataclasses.replace(config, cron=cron)
 
 
 def _control(given: str | None, folder: Path) -> Path | None:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clutch.config.fronts import front_core
 from clutch.config.layers import Report
-from clutch.config.options import FRONTS, STORE, core_json
+from clutch.config.options import STORE
 from clutch.config.tables import one_of, read, tables_in
 from clutch.config.values import under_folder
-
-
-@dataclass(frozen=True, slots=True)
-class JobsSpec:
-    """A front that runs the jobs of a store. `core`: its options, as JSON for the core."""
-
-    name: str
-    url: str
-    pool: str
-    core: dict[str, Any]
 
 
 def stores_of(raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, str]:
@@ -37,13 +27,14 @@ def _url(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> str
 
 
 def runs_jobs(values: Mapping[str, Any]) -> bool:
-    """Returns whether these are the options of a front whose work comes out of a store."""
+    """Returns whether these are the options, or the core's JSON, of a front whose work comes out of a store."""
     return "store" in values
 
 
-def jobs_front(
+def jobs_core(
     name: str, values: Mapping[str, Any], stores: Mapping[str, str], pools: list[str], report: Report
-) -> JobsSpec:
+) -> dict[str, Any]:
+    """Returns the core's JSON of a front that runs jobs: its `store` is a URL, its `cron` is empty yet."""
     store = one_of("store", stores, values["store"], f"fronts.{name}", report)
     pool = one_of("pool", pools, values["pool"], f"fronts.{name}", report)
-    return JobsSpec(name, stores.get(store, ""), pool, {**core_json(FRONTS[values["kind"]], values), "cron": []})
+    return {**front_core(values), "store": stores.get(store, ""), "pool": pool, "cron": []}

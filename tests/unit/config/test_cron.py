@@ -71,7 +71,7 @@ def test_an_entry_reaches_the_fronts_of_its_store(tmp_path: Path) -> None:
             "tags": ["billing"],
         },
     }
-    assert [front.core["cron"] for front in loaded.jobs] == [[entry.core]]
+    assert [front["cron"] for front in loaded.jobs.values()] == [[entry.core]]
     ((_, tick),) = next_ticks(loaded.cron)
     assert (tick.hour, tick.minute, tick.weekday() < 5) == (3, 0, True)
     assert tick.utcoffset() is not None

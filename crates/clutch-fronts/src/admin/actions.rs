@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::asked::{Answer, Asked};
 use super::pages::{document, facts};
-use super::routes::{Answer, Asked};
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};

@@ -9,7 +9,8 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
-use super::routes::{Allowed, Asked, Effect, FoundRoute, Route};
+use super::asked::Asked;
+use super::routes::{Allowed, Effect, FoundRoute, Route};
 use crate::account::figures::Figures;
 use crate::body::Body;
 use crate::body::problem::Problem;

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at};
 
-use super::routes::{Answer, Asked};
+use super::asked::{Answer, Asked};
 use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
 

@@ -4,8 +4,8 @@ use clutch_host::ActError;
 use clutch_host::routes::listed;
 
 use super::actions::blocking;
+use super::asked::{Answer, Asked};
 use super::pages::document;
-use super::routes::{Answer, Asked};
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
 

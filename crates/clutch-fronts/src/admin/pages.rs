@@ -11,7 +11,7 @@ use clutch_wire::sys::ProcessStat;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::routes::{Answer, Asked};
+use super::asked::{Answer, Asked};
 use crate::body::{Body, with_type};
 
 pub(super) async fn health(_asked: Asked) -> Answer {

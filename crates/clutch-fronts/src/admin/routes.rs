@@ -1,40 +1,15 @@
 //! The paths of the operator plane: a table. docs/operating.md lists them.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
-use clutch_host::Plane;
 use clutch_host::routes::{Names, listed, matched};
+use hyper::Method;
 use hyper::http::request::Parts;
-use hyper::{Method, Response};
 
+use super::asked::{Answer, Asked};
 use super::{actions, events, members, pages, sign_in};
-use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::names::decode;
-use crate::net::access_control::AccessControl;
-use crate::net::stream::ConnectionPermit;
-
-pub(super) type Answer = Result<Response<Body>, Box<Problem>>;
-
-/// A request of which the path is known.
-pub(super) struct Asked {
-    pub(super) plane: Arc<Plane>,
-    pub(super) access_control: Arc<AccessControl>,
-    pub(super) names: Names,
-    /// The segments of the path, decoded.
-    pub(super) path: Vec<String>,
-    pub(super) head: Parts,
-    pub(super) body: Vec<u8>,
-    pub(super) is_operator: bool,
-    pub(super) permit: ConnectionPermit,
-}
-
-impl Asked {
-    pub(super) fn query(&self) -> &str {
-        self.head.uri.query().unwrap_or_default()
-    }
-}
 
 /// Clients that a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::actions::given;
+use super::asked::{Answer, Asked};
 use super::pages::document;
-use super::routes::{Answer, Asked};
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::net::sessions::{NotSignedIn, SESSION_LIFE};

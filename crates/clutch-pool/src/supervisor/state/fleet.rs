@@ -10,11 +10,11 @@ use super::ends::why_it_ended;
 use super::escalation::{Due, Escalation, GRACE_OVER};
 use super::life::{LastWords, ProcessLife};
 use super::retirement::Retirement;
-use super::turns::Recycle;
 use super::worker::{Stage, Standstill, Worker};
 use super::zygotes::Zygotes;
 use super::{Action, Leave, State, WorkerRecord};
 use crate::config::PoolConfig;
+use crate::pool::Ticket;
 use crate::pool::state::WorkerKey;
 use crate::supervisor::recycle::Recycling;
 
@@ -29,6 +29,13 @@ const OVERTAKEN: &str = "the code has changed";
 pub(super) struct Scene<'a> {
     pub(super) now: Instant,
     pub(super) zygotes: &'a Zygotes,
+}
+
+/// A command to replace some workers, until they are gone.
+#[derive(Debug)]
+pub(super) struct Recycle {
+    pub(super) ticket: Ticket,
+    pub(super) workers: BTreeSet<WorkerKey>,
 }
 
 /// The image that workers are forked from.

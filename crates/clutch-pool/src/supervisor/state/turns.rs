@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use super::fleet::{Fleet, Scene};
+use super::fleet::{Fleet, Recycle, Scene};
 use super::worker::Worker;
 use super::{Action, Leave, State};
 use crate::pool::state::WorkerKey;
@@ -13,13 +13,6 @@ use crate::supervisor::scale;
 const KILLED: &str = "it was killed by command";
 const TOO_MANY: &str = "the pool was made smaller";
 const RELOAD_FAILED: &str = "the reload failed";
-
-/// A command to replace some workers, until they are gone.
-#[derive(Debug)]
-pub(super) struct Recycle {
-    ticket: Ticket,
-    workers: BTreeSet<WorkerKey>,
-}
 
 impl Fleet {
     // ---- one leaves
