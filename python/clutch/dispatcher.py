@@ -124,11 +124,11 @@ class Dispatcher:
         return {name: self._fronts.addresses(name) for name, core in self.config.fronts.items() if "bind" in core}
 
     def urls(self) -> Iterator[tuple[str, str, str]]:
-        """Of each front its name and where it listens, then the same as a person would type it."""
+        """Yields each address of the fronts: the front's name, the address, and the address as a person types it."""
         for front, found in self.addresses.items():
             core = self.config.fronts[front]
             scheme = FRONTS[core["kind"]].scheme
-            prefix = f"{scheme}{'s' * bool(core.get('tls'))}://" if scheme else ""
+            prefix = f"{scheme}{'s' * (tls_of(core) is not None)}://" if scheme else ""
             for address in found:
                 yield front, address, address if address.startswith("unix:") else f"{prefix}{address}"
 
@@ -241,7 +241,7 @@ class Dispatcher:
                 "addresses": self._fronts.addresses(name),
                 "address": self._fronts.address(name),
                 "token": self._fronts.token(name),
-                "certificate": (core.get("connection", {}).get("tls") or {}).get("certificate"),
+                "certificate": (tls_of(core) or {}).get("certificate"),
             }
             for name, core in self.config.fronts.items()
             if "bind" in core
@@ -492,6 +492,12 @@ def debugger_of(spec: PoolSpec) -> dict[str, Any]:
     except OSError:
         return {"refused": "here standard input is no terminal of the server's own"}
     return {"terminal": terminal, "group": os.getpgrp()}
+
+
+def tls_of(front: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the TLS files of a front, or None."""
+    tls: Mapping[str, Any] | None = front.get("connection", {}).get("tls")
+    return tls
 
 
 def front_json(front: Mapping[str, Any], form: str) -> str:

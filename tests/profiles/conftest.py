@@ -24,7 +24,8 @@ STARTS = Path(__file__).parent / "workers"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "shape" in metafunc.fixturenames:
+    is_chosen = any("shape" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "shape" in metafunc.fixturenames and not is_chosen:
         shapes = shapes_of(metafunc.definition)
         metafunc.parametrize("shape", shapes, ids=lambda shape: shape.name, indirect=True, scope="module")
 

@@ -12,7 +12,7 @@ import profile_tools
 import pytest
 
 from clutch import Future, Pool, Stream, _core
-from clutch import pool as faces
+from clutch._pool import future as futures
 from support.rendezvous import Rendezvous
 
 
@@ -79,7 +79,7 @@ def test_an_event_loop_that_ended_early_is_not_kept(pool: Pool) -> None:
     asyncio.run(wait())
     gc.collect()
     assert [loop() for loop in loops] == [None] * 5
-    assert len(faces._bridges) <= 1
+    assert len(futures._bridges) <= 1
 
 
 class Waiter:
