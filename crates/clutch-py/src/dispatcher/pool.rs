@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_pool::config::{Overflow, PoolConfig};
-use clutch_pool::pool::state::queue::PRIORITY_MAX;
 use clutch_pool::pool::{Answer, Command, Denied, Health, Pool};
 use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room};
 use clutch_pool::work::{FunctionId, Refusal, Work, WorkKind};
@@ -14,7 +13,7 @@ use clutch_wire::Codec;
 use clutch_wire::region::RegionPool;
 use clutch_wire::stdio::Stream;
 use clutch_wire::sync::Mutex;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
@@ -28,53 +27,18 @@ use crate::dispatcher::timeout::{until, wait_in_slices};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
 
 mod batch;
+mod call_options;
 mod insights;
+mod python_call;
+
+pub use self::call_options::CallOptions;
+use self::python_call::{PythonCall, name_of, unsendable};
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
 
 /// Maximum wait for the stacks of a worker.
 const STACKS_WAIT_MAX_S: f64 = 60.0;
-
-/// The options of one submission.
-#[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
-#[derive(Clone, Copy, Default)]
-pub struct CallOptions {
-    deadline: Option<Duration>,
-    priority: i8,
-    retry: u32,
-    block: bool,
-    item_limit: Option<Duration>,
-}
-
-#[pymethods]
-impl CallOptions {
-    /// `deadline` and `item_limit`, of each item of a batch, in seconds; `priority` −9..9; `retry`: how often it may run
-    /// again when its worker dies; `block`: wait for room whatever the pool's overflow says.
-    #[new]
-    #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false, item_limit = None))]
-    fn new(
-        deadline: Option<f64>,
-        priority: i64,
-        retry: i64,
-        block: bool,
-        item_limit: Option<f64>,
-    ) -> PyResult<CallOptions> {
-        let wrong = |what: String| PyValueError::new_err(what);
-        let highest = i64::from(PRIORITY_MAX);
-        if !(-highest..=highest).contains(&priority) {
-            return Err(wrong(format!("priority {priority}: allowed are -9 to 9, larger first")));
-        }
-        let retry = u32::try_from(retry)
-            .map_err(|_| wrong(format!("retry {retry}: allowed is how often work may run again, 0 to {}", u32::MAX)))?;
-        let time = |seconds: f64| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| wrong(format!("deadline {seconds:?}: allowed are seconds from 0 up ({error})")))
-        };
-        let (deadline, item_limit) = (deadline.map(time).transpose()?, item_limit.map(time).transpose()?);
-        Ok(CallOptions { deadline, priority: priority as i8, retry, block, item_limit })
-    }
-}
 
 struct Open {
     pool: Arc<Pool>,
@@ -102,13 +66,6 @@ pub struct PoolCore {
     open: OnceLock<Open>,
     /// Why it will never be open.
     unopened: OnceLock<String>,
-}
-
-/// A function with its arguments.
-struct PythonCall<'a, 'py> {
-    function: &'a Bound<'py, PyAny>,
-    args: &'a Bound<'py, PyTuple>,
-    kwargs: Option<&'a Bound<'py, PyDict>>,
 }
 
 impl PoolCore {
@@ -140,14 +97,6 @@ fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
         return Err(clutch_error(function.py(), "BadArguments", &message, &[]));
     }
     Ok(Reference::ByValue(function.clone()))
-}
-
-/// The name for people: as defined, or the type of the object.
-fn name_of(function: &Bound<'_, PyAny>) -> Option<Box<str>> {
-    let py = function.py();
-    let named = function.getattr(pyo3::intern!(py, "__qualname__"));
-    let name = named.and_then(|name| name.extract::<String>()).or_else(|_| function.get_type().name()?.extract());
-    name.ok().map(String::into_boxed_str)
 }
 
 impl Open {
@@ -328,22 +277,6 @@ fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
         Some(refusal @ Refusal::Closed { .. }) => Err(refusal_error(py, &refusal)),
         _ => Ok(()),
     }
-}
-
-/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent. Ctrl-C stays what it is.
-fn unsendable(asked: &PythonCall<'_, '_>, error: PyErr) -> PyErr {
-    let py = asked.function.py();
-    if !error.is_instance_of::<PyException>(py) {
-        return error;
-    }
-    let message = format!(
-        "the arguments of {} cannot be sent to a worker: {}",
-        asked.function.repr().map_or_else(|_| "this function".to_owned(), |text| text.to_string()),
-        error.value(py)
-    );
-    let wrapped = clutch_error(py, "BadArguments", &message, &[]);
-    wrapped.set_cause(py, Some(error));
-    wrapped
 }
 
 #[pymethods]

@@ -6,7 +6,8 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::{CallOptions, Open, PythonCall, Reference, name_of, unsendable};
+use super::python_call::{PythonCall, name_of, unsendable};
+use super::{CallOptions, Open, Reference};
 use crate::codec::BY_VALUE;
 use crate::codec::Encoded;
 
