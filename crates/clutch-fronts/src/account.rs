@@ -1,4 +1,4 @@
-//! What becomes of one request, for the figures of its front and for whoever keeps a line about each.
+//! Accounts for one request: for the figures of its front, and for a log with a line for each request.
 
 pub(crate) mod access;
 pub(crate) mod figures;
@@ -14,13 +14,14 @@ use hyper::{HeaderMap, Response};
 
 use self::figures::{End, Figures};
 
-/// Of a response that is not its app's: how the request ended, and why. It travels in the response's extensions.
+/// Fate of a request that the app did not answer itself: how it ended, and why. It travels in the response's
+/// extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Fate {
     pub(crate) end: End,
     /// A word for the figures; there are few of them.
     pub(crate) reason: &'static str,
-    /// What is told of it in the log, once in a while; nothing, where the worker's own output has told it.
+    /// Warning for the log, written at a limited rate; none if the worker's own output has told it.
     pub(crate) warning: Option<String>,
 }
 
@@ -44,17 +45,17 @@ pub(crate) trait Note: Send {
     fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>);
 }
 
-/// One request, as far as it has come.
+/// Account of one request, as far as it has come.
 pub(crate) struct Account {
     figures: Arc<Figures>,
-    /// Its response has a head alone.
+    /// The response has a head and no body.
     is_head: bool,
     begun: Instant,
     status: Option<u16>,
-    /// Of the response's body, handed over.
+    /// Bytes of the response body that were handed over.
     bytes: u64,
     end: End,
-    /// How it ends when nothing comes between.
+    /// End of the request when nothing comes between.
     planned: End,
     note: Option<Box<dyn Note>>,
     queued: Option<QueueTime>,
@@ -80,7 +81,7 @@ impl Account {
         self.note = Some(note);
     }
 
-    /// It was handed to a pool.
+    /// Notes that the request was handed to a pool.
     pub(crate) fn queued(&mut self, queued: QueueTime) {
         if self.note.is_some() {
             self.queued = Some(queued);

@@ -1,4 +1,4 @@
-//! What a worker does for the app that it serves, as far as that needs no Python: pure machines and functions.
+//! Part of a worker's work for its app that needs no Python: pure machines and functions.
 
 pub mod response;
 pub mod websocket;

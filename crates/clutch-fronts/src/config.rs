@@ -81,7 +81,7 @@ pub enum ClientAuth {
     Required,
 }
 
-/// How a line of the access log is written.
+/// Format of the lines in the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {

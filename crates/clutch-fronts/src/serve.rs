@@ -306,8 +306,9 @@ impl App {
         });
     }
 
-    /// Of HTTP/2 a connection has at most so much at work as it may have streams: a stream that is reset ends, and what it
-    /// began may go on. None: it has.
+    /// Counts a request as work of its HTTP/2 connection, which has at most as much at work as it may have streams. A
+    /// stream that is reset ends, and the work that it began may go on. Returns None if the connection has reached that
+    /// limit.
     fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<OpenStream>> {
         match version {
             Version::HTTP_2 => OpenStream::begin(&turn.connection().at_work, self.config.streams_max).map(Some),

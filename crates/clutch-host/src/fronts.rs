@@ -14,7 +14,7 @@ use crate::plane::Plane;
 use crate::runtime::AsyncRuntime;
 use crate::warnings::Warnings;
 
-/// How long the fronts that stop last wait for requests that are being answered.
+/// Time that the fronts that stop last wait for requests that are being answered.
 const LAST_GRACE: Duration = Duration::from_secs(1);
 
 /// Descriptors that are kept for all but connections: a quarter of those that there may be, in these bounds.
@@ -31,7 +31,7 @@ pub struct Fronts {
     plane: Arc<Plane>,
     warnings: Arc<Warnings>,
     runtime: Arc<AsyncRuntime>,
-    /// Those that have not stopped, in the order of the configuration.
+    /// Fronts that have not stopped, in the order of the configuration.
     running: Mutex<Vec<NamedFront>>,
     made: Moment,
 }

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// Threads of the runtime: they serve all fronts but those that have threads of their own.
 const THREADS: usize = 2;
 
-/// How long a stop waits until aborted tasks have released their resources.
+/// Maximum time that a stop waits until aborted tasks have released their resources.
 const CUT: Duration = Duration::from_secs(1);
 
 /// A runtime that starts when it is first asked for. A dispatcher without network fronts has none.

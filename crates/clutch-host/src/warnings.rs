@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Warnings that wait to be fetched.
 const KEPT_MAX: usize = 100;
 
-/// How often each kind is told.
+/// Rate limit of each kind of warning.
 #[derive(Debug, Default)]
 struct Rates(BTreeMap<&'static str, (Instant, u64)>);
 

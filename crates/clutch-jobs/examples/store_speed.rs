@@ -1,7 +1,7 @@
 //! Measures a store: `cargo run --release -p clutch-jobs --example store_speed -- redis://localhost 100000`.
 //!
-//! It enqueues in batches, claims and settles in rounds, and asks how long an idle runner takes to notice a job. The store
-//! should be empty, and is not afterwards.
+//! The program enqueues in batches, claims and settles in rounds, and asks how long an idle runner takes to notice a
+//! job. The store should be empty, and is not afterwards.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
 //! When a runner asks its store, and for how much: a pure machine.
 //!
-//! It claims only what free slots can begin, so that no job waits behind another while a slot elsewhere is idle. What has
-//! ended is settled in the same round trip that claims the next. While the store cannot be had it waits, longer each time,
-//! and keeps what is to be settled.
+//! The machine claims only what free slots can begin, so that no job waits behind another while a slot elsewhere is
+//! idle. Work that has ended is settled in the same round trip that claims the next. While the store cannot be had, the
+//! machine waits, longer each time, and keeps what is to be settled.
 
 use std::time::{Duration, Instant};
 

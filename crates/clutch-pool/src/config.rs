@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Most workers of a pool; `python/clutch/config/options.py` names the same.
 pub const WORKERS_MAX: usize = 4096;
 
-/// How slots are made inside a worker.
+/// Kind of the slots inside a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// How a worker comes to life.
+/// Start method of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Start {
@@ -53,7 +53,7 @@ pub enum Start {
     Spawn,
 }
 
-/// What happens to a submission when the queue is full.
+/// Policy for a submission when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overflow {
@@ -61,7 +61,7 @@ pub enum Overflow {
     Block,
 }
 
-/// One pool, as the dispatcher needs to know it.
+/// Configuration of one pool, as far as the dispatcher needs it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
@@ -92,9 +92,9 @@ pub struct PoolConfig {
     pub restarts_max: usize,
     /// Minimum number of workers; `shape.workers` is the maximum. If they are equal, the pool does not scale.
     pub workers_min: u32,
-    /// How long work may wait before the pool grows.
+    /// Maximum time that work may wait before the pool grows.
     pub scale_delay_ms: u64,
-    /// How long fewer workers must have been enough before the pool shrinks.
+    /// Time for which fewer workers must have been enough before the pool shrinks.
     pub scale_idle_ms: u64,
     /// Maximum private memory of all workers together; the pool does not grow beyond it.
     pub memory_max_bytes: Option<u64>,
@@ -102,7 +102,7 @@ pub struct PoolConfig {
     pub recycle_jitter: f64,
     /// Number of workers that work may kill before it is not retried.
     pub deaths_max: u32,
-    /// How long a stop or a drain waits for running work.
+    /// Maximum time that a stop or a drain waits for running work.
     pub grace_ms: u64,
     /// Between the exception that stops a call and what follows.
     pub interrupt_grace_ms: u64,
@@ -116,10 +116,10 @@ pub struct PoolConfig {
     pub output_kept_bytes: usize,
     /// Whether /readyz waits for this pool.
     pub required: bool,
-    /// Its code is being written: a reload ends the old code at once, and what is wrong with the new one is shown.
+    /// Development mode: a reload ends the old code at once, and errors of the new code are shown.
     #[serde(default)]
     pub development: bool,
-    /// What the zygote needs to know and the dispatcher does not: passed on as it came.
+    /// Launch options for the zygote, which the dispatcher does not read: passed on as they came.
     pub launch: serde_json::Value,
 }
 
@@ -141,12 +141,12 @@ impl PoolConfig {
     }
 }
 
-/// What becomes of a request whose client has gone.
+/// Policy for a request whose client has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Disconnect {
     /// The app is told (`http.disconnect`) and goes on.
     Tell,
-    /// It is stopped, as a cancelled call is.
+    /// The request is stopped, as a cancelled call is.
     Cancel,
 }

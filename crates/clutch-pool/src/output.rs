@@ -27,7 +27,7 @@ use self::source::Source;
 use self::style::Label;
 pub use self::style::Style;
 
-/// How long another line for the terminal waits for what workers have printed before it.
+/// Maximum time that another line for the terminal waits for what workers have printed before it.
 const LINE_WAIT: Duration = Duration::from_millis(50);
 
 static STYLE: Mutex<Style> = Mutex::new(Style::Named);

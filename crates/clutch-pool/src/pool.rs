@@ -68,7 +68,7 @@ use crate::link::board::word;
 use crate::telemetry::{Emitter, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
-/// How often a thread that waits for its answer looks for signals.
+/// Interval at which a thread that waits for its answer checks for signals.
 const SIGNALS_LOOK: Duration = Duration::from_millis(100);
 
 /// Why a link ended that was only closed.

@@ -1,4 +1,5 @@
-//! What took longest of all that is told: a few, whose least is known, so that any other costs one comparison.
+//! Keeps the few slowest entries of all that it is told. The least of them is known, so that any other costs one
+//! comparison.
 
 /// Number of entries kept.
 pub const SLOWEST_MAX: usize = 5;
@@ -7,7 +8,7 @@ pub const SLOWEST_MAX: usize = 5;
 pub struct Slowest<T> {
     /// The longest first.
     kept: Vec<(u64, T)>,
-    /// What is no longer than this is not among them.
+    /// Threshold in nanoseconds: an entry that took no longer is not kept.
     least_ns: Option<u64>,
 }
 
@@ -43,13 +44,13 @@ impl<T> Slowest<T> {
 const ITEM_BYTES: usize = 12;
 
 impl Slowest<u32> {
-    /// Of the items of a batch, as its worker tells them.
+    /// Encodes the items of a batch, as its worker sends them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let each = self.kept.iter().flat_map(|(ns, item)| item.to_le_bytes().into_iter().chain(ns.to_le_bytes()));
         each.collect()
     }
 
-    /// What such bytes say, of no more items than can be told.
+    /// Decodes such bytes, at most as many items as can be sent.
     pub fn read(bytes: &[u8]) -> impl Iterator<Item = (u32, u64)> {
         bytes.chunks_exact(ITEM_BYTES).take(SLOWEST_MAX).filter_map(|told| {
             let (item, ns) = told.split_first_chunk::<4>()?;

@@ -58,7 +58,7 @@ pub struct Driver {
     told: bool,
     /// Events of the turn under way: told once the status says the same.
     untold: RefCell<Vec<KeptRecord>>,
-    /// Those that ended in the turn under way: their work is answered once the status says the same.
+    /// Workers that ended in the turn under way: their work is answered once the status says the same.
     ended: Vec<Lost>,
     /// Outcomes of orders in the turn under way.
     carried: Vec<(Ticket, Carried)>,

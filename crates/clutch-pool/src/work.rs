@@ -28,11 +28,11 @@ pub struct Work {
     pub priority: i8,
     /// The payload holds code by value, which only the same Python version can read.
     pub by_value: bool,
-    /// How often it may run again when its worker dies: declared idempotent by its submitter.
+    /// Number of times that the work may run again when its worker dies: declared idempotent by its submitter.
     pub retry: u32,
     /// Number of items of a mapped batch, whose results come one by one; else 0.
     pub items: u32,
-    /// How long each of them may run.
+    /// Maximum time that each item may run.
     pub item_limit: Option<Duration>,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,

@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 8;
 /// Larger values are pickled, except parts that go into regions: a pickle writes a repeated object once.
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
-/// What a pickle contains that refers to something of the program's script; others may, too.
+/// Name in a pickle that refers to something in the program's main script; other pickles may contain it, too.
 const MAIN: &[u8] = b"__main__";
 
 mod tag {
@@ -111,7 +111,7 @@ impl<'a> Encoder<'a> {
         Encoder { regions, out: Vec::with_capacity(64), leases: Vec::new() }
     }
 
-    /// One value.
+    /// Encodes one value.
     pub fn value(mut self, value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
         match self.plain(value, 0) {
             Ok(()) => self.finish_plain(),
@@ -175,7 +175,8 @@ impl<'a> Encoder<'a> {
         Ok(Encoded { payload, by_value, function: None })
     }
 
-    /// What is too large for a frame, many small values too, goes into a region of its own, before those of its parts.
+    /// Returns the encoded value. If it is too large for a frame, as many small values may be, it goes into a region of
+    /// its own, before those of its parts.
     fn finish_plain(mut self) -> PyResult<Encoded> {
         if is_large(self.out.len()) {
             self.leases.insert(0, Arc::new(self.regions.store(&self.out)?));
@@ -351,7 +352,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// One value.
+/// Decodes one value.
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     match payload.form.codec {
         Codec::Empty => Ok(py.None().into_bound(py)),
@@ -360,7 +361,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
     }
 }
 
-/// One value, as it lies in a payload among others.
+/// Decodes one value that lies in a payload among others.
 pub fn decode_parts<'py>(
     py: Python<'py>,
     codec: Codec,

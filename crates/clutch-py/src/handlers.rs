@@ -1,4 +1,4 @@
-//! What a worker does for each kind of work: from a frame to the user's callable, and back to an answer.
+//! Handlers of a worker, one for each kind of work: from a frame to the user's callable, and back to an answer.
 //!
 //! A new kind is a file here with its [`handler::Handler`], and a line in kinds.rs.
 

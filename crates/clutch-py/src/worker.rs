@@ -1,4 +1,4 @@
-//! One worker: its link, its slots, and the functions that it knows.
+//! Worker process: its link, its slots, and the functions that it knows.
 
 use std::sync::Arc;
 

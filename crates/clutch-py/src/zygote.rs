@@ -280,7 +280,7 @@ fn gone() -> PyErr {
     PyConnectionError::new_err("the dispatcher is gone")
 }
 
-/// How long processes that were re-parented to the zygote may take to end.
+/// Maximum time for processes that were re-parented to the zygote to end.
 const DOOM: Duration = Duration::from_secs(1);
 
 /// Kills every worker's group, stopped ones too, then whatever was re-parented here, at last its own group: threads that an

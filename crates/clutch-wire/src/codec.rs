@@ -1,4 +1,4 @@
-//! How a payload is encoded, and what its handler takes it for: one byte of a frame's head.
+//! Form of a payload, one byte of a frame's head: its encoding, and how its handler takes it.
 
 /// The encoding of a payload's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

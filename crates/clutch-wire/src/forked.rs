@@ -21,15 +21,15 @@ const NONE: RawFd = -1;
 static TRACKED: [AtomicI32; TRACKED_MAX] = [const { AtomicI32::new(NONE) }; TRACKED_MAX];
 /// Slots beyond this one were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// What a copy has in the place of a tracked descriptor: nobody writes it, so that it is never readable. Made before any
-/// fork, for a process may have no descriptor left then.
+/// Descriptor that a copy has in the place of a tracked one: nobody writes it, so that it is never readable. Made
+/// before any fork, since a process may have no descriptor left then.
 static NOTHING: OnceLock<Option<OwnedFd>> = OnceLock::new();
 static FORKS: Forks = Forks::new();
 
 struct Forks {
     /// Number of forks between the process that loaded the library and this one.
     generation: AtomicUsize,
-    /// Those of this process that have begun, and those that are over.
+    /// Forks of this process that have begun, and those that are over.
     begun: AtomicUsize,
     over: AtomicUsize,
 }
@@ -65,7 +65,7 @@ impl Forks {
     }
 }
 
-/// How many forks this process is away from one that was started afresh.
+/// Returns the number of forks between this process and one that was started afresh.
 pub fn generation() -> usize {
     FORKS.generation()
 }

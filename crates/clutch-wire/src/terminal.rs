@@ -19,7 +19,7 @@ type Pid = i32;
 struct State {
     /// Workers that have it. Others that ask for it wait in their processes.
     lent: Vec<Pid>,
-    /// Its settings before the first owner.
+    /// Settings of the terminal before the first owner.
     modes: Option<Termios>,
 }
 
@@ -31,7 +31,7 @@ fn open() -> Option<File> {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/tty").ok()
 }
 
-/// How the terminal is now, before the first prompt.
+/// Remembers the settings of the terminal before the first prompt.
 pub fn remember() {
     let modes = open().and_then(|terminal| tcgetattr(terminal).ok());
     STATE.lock().modes = modes;
@@ -48,8 +48,8 @@ pub fn take_back(from: Pid) {
     RETURNED.notify_all();
 }
 
-/// It is gone, and may not have given it back. To be called by a thread that takes no signals: one that is not in the
-/// foreground is told of that by one.
+/// Takes the terminal back from a worker that is gone and may not have returned it. To be called by a thread that takes
+/// no signals: a thread that is not in the foreground gets one for it.
 pub fn recover(from: Pid) {
     let mut state = STATE.lock();
     if !state.lent.contains(&from) {
@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// What is done before a line is written: what workers have printed before comes first.
+/// Function to call before a line is written: output that workers have printed before comes first.
 static FIRST: Mutex<Option<fn()>> = Mutex::new(None);
 
 pub fn write_first(what: fn()) {

@@ -1,4 +1,4 @@
-//! One line for each request, when its response has ended.
+//! Access log: one line for each request, written when its response has ended.
 //!
 //! The front's threads only hand records over; a thread of its own writes them. Where it cannot keep up, lines are dropped,
 //! counted, and the count is written. What is known of a request is in access/record.rs, how its line is written in
@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 10_000;
 /// Bytes of what clients have said, in the records that wait: beyond them, more are dropped, too.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// How long an end waits for what is still to be written.
+/// Maximum time that a stop waits for lines that are not written yet.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Message {
@@ -42,10 +42,10 @@ enum Message {
     Reopen,
 }
 
-/// What the front's threads and the writer both count.
+/// Counters that the front's threads and the writer share.
 #[derive(Default)]
 struct Backlog {
-    /// Of the records that wait.
+    /// Bytes of the records that wait.
     bytes: AtomicUsize,
     /// Records for which there was no room, since a line has told of them.
     dropped: AtomicU64,
@@ -119,7 +119,7 @@ impl AccessLog {
         Ok(AccessLog { line, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
     }
 
-    /// Of a request that begins: what its line names.
+    /// Makes the record of a request that begins, with the fields that its line names.
     pub(crate) fn record(&self, peer: &Arc<Peer>, head: &Parts) -> Box<Record> {
         Record::of(peer, head, &self.line.named)
     }
@@ -201,7 +201,7 @@ impl Writer {
         }
     }
 
-    /// Where it cannot be had, the old one goes on.
+    /// Opens the file again. If that fails, the old one stays in use.
     fn reopen(&mut self) {
         let _ = self.out.flush();
         if let Ok(out) = output(&self.path, &self.line.front) {

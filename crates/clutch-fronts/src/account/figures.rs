@@ -18,7 +18,7 @@ pub(crate) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"
 pub(crate) const ENDS: [End; 7] =
     [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Stopped, End::Refused];
 
-/// How a request ended.
+/// End of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The response was handed over to its last byte.
@@ -141,7 +141,7 @@ impl Figures {
         Connected(self.clone())
     }
 
-    /// Those of a front, which its plane shows to the end.
+    /// Makes the figures of a front, which its plane shows to the end.
     pub(crate) fn of(context: &Context) -> Arc<Figures> {
         let figures = Figures::new(&context.name);
         context.plane.keep(figures.clone());

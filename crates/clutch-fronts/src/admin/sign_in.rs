@@ -1,4 +1,4 @@
-//! How a browser signs in and out: `POST /sign-in` with a token, once, and a cookie from then on.
+//! Signs browsers in and out: `POST /sign-in` with a token, once, and a cookie from then on.
 
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, HeaderValue, SET_COOKIE};

@@ -1,4 +1,4 @@
-//! How far a response has come: a pure machine. The front gets a head, parts of the body, and the word that it is whole.
+//! State of a response: a pure machine. The front gets a head, parts of the body, and the word that it is whole.
 
 use hyper::StatusCode;
 
@@ -7,7 +7,7 @@ use crate::codec::http::{self, RESPONSE_HEADERS_MAX, put_response_with, response
 /// Longest name of a header, and longest reason of a status, in bytes.
 const NAME_BYTES_MAX: usize = 65_535;
 
-/// What an app did against the protocol; it is raised in the app.
+/// Violation of the protocol by an app; it is raised in the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
     StartedTwice,
@@ -41,10 +41,10 @@ impl Misuse {
     }
 }
 
-/// Its body is empty, and of that length.
+/// Status of a response whose body is empty; the front writes its Content-Length of 0.
 const RESET_CONTENT: u16 = 205;
 
-/// What the front is to be sent.
+/// Part of a response, to be sent to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The head, to be followed by these bytes of the body.
@@ -72,7 +72,7 @@ enum Phase {
 pub struct Head {
     bytes: Vec<u8>,
     status: u16,
-    /// Its Content-Length.
+    /// Content-Length of the response.
     length: Option<u64>,
     is_event_stream: bool,
 }
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// What the app calls a status, where the standard calls it something else.
+/// Returns the app's own reason phrase where it differs from the standard one.
 fn own_reason(status: u16, reason: &[u8]) -> Result<&[u8], Misuse> {
     if reason.len() > NAME_BYTES_MAX || reason.iter().any(is_control) {
         return Err(Misuse::Reason);
@@ -131,7 +131,7 @@ fn is_control(byte: &u8) -> bool {
     (*byte < b' ' && *byte != b'\t') || *byte == 0x7f
 }
 
-/// What would let a value of the app become lines of its own on the wire.
+/// Fails if a header would let the app write lines of its own on the wire.
 fn check_header(name: &[u8], value: &[u8]) -> Result<(), Misuse> {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.iter().all(is_name) {
@@ -146,11 +146,11 @@ fn length_of(value: &[u8]) -> Result<u64, Misuse> {
     text.parse().ok().filter(|_| is_number).ok_or(Misuse::Length)
 }
 
-/// One response.
+/// State of one response.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     phase: Phase,
-    /// What is still missing of the length that the app has promised.
+    /// Bytes that are still missing of the promised Content-Length.
     left: Option<u64>,
     /// To HEAD, or with a status that has none.
     without_body: bool,
@@ -174,7 +174,7 @@ impl Response {
         !self.without_body
     }
 
-    /// It has no end of its own.
+    /// Returns whether the response is an event stream, which has no end of its own.
     pub fn is_event_stream(&self) -> bool {
         self.is_event_stream
     }

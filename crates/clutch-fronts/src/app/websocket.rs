@@ -1,6 +1,6 @@
 //! A WebSocket of an app: how far its conversation has come. A pure machine.
 //!
-//! It is told what the app sends, what comes by the link, and that the worker is to end, from any thread.
+//! The machine is told what the app sends, what comes by the link, and that the worker is to end, from any thread.
 
 use clutch_wire::Payload;
 
@@ -29,7 +29,7 @@ enum WebSocketPhase {
 }
 
 impl WebSocketPhase {
-    /// What the app may send, for the text of its mistakes.
+    /// Returns the events that the app may send now, for the text of the error.
     fn allowed(&self) -> &'static str {
         match self {
             WebSocketPhase::Asked => "websocket.accept, websocket.close, websocket.http.response.start",
@@ -40,7 +40,7 @@ impl WebSocketPhase {
     }
 }
 
-/// What an app sends.
+/// Event that an app sends.
 pub enum AppEvent {
     /// The head that opens the conversation.
     Accept(Payload),
@@ -54,10 +54,10 @@ pub enum AppEvent {
     Body,
 }
 
-/// What is to be done with it.
+/// Action that the caller has to take.
 pub enum Action {
     Nothing,
-    /// It is open from now on.
+    /// Opens the conversation.
     Open(Payload),
     Send(Payload),
     Start,
@@ -70,14 +70,14 @@ pub enum Wrong {
     NotNow { allowed: &'static str },
 }
 
-/// What an app receives.
+/// Event that an app receives.
 pub enum ClientEvent {
     Connect,
     Message(Payload),
     Disconnect { code: u16, reason: String },
 }
 
-/// One WebSocket in a worker.
+/// State of one WebSocket in a worker.
 #[derive(Debug, Default)]
 pub struct WebSocket {
     phase: WebSocketPhase,
@@ -101,7 +101,7 @@ impl WebSocket {
         !self.is_told || self.is_over()
     }
 
-    /// What the app receives now, `next` being what has come; none: it has to wait.
+    /// Returns the next event for the app; `next` returns the next message that has come. None: the app has to wait.
     pub fn receive(&mut self, next: impl FnOnce() -> Option<Payload>, is_gone: bool) -> Option<ClientEvent> {
         if !std::mem::replace(&mut self.is_told, true) {
             return Some(ClientEvent::Connect);
@@ -147,7 +147,7 @@ impl WebSocket {
         Some(Payload::new(CLOSE, websocket::close(code::RESTART, "restart")))
     }
 
-    /// What the app sends. `is_gone`: the client is.
+    /// Takes an event that the app sends. `is_gone`: the client has gone.
     pub fn send(&mut self, said: AppEvent, is_gone: bool) -> Result<Action, Wrong> {
         let is_lost = is_gone || matches!(&self.phase, WebSocketPhase::Over(over) if !over.by_app);
         match (said, &self.phase) {

@@ -264,7 +264,7 @@ impl Problem {
 
     // ---- out
 
-    /// How a request ends that is answered so. What a tool did with its call is a whole answer.
+    /// Returns the end of a request with this answer. An error of the tool itself counts as a whole answer.
     fn end(&self) -> End {
         match self.reason {
             "raised" | "encode" | "bad-arguments" => End::Whole,
@@ -274,7 +274,8 @@ impl Problem {
         }
     }
 
-    /// How a stream ends that this is the last line of, and why. What a tool raised before its end broke it off.
+    /// Returns the end of a stream whose last line this is, and why. An error that a tool raised in the middle broke it
+    /// off.
     pub(crate) fn end_of_stream(&self) -> (End, &'static str) {
         let end = self.end();
         (if end == End::Whole { End::BrokenOff } else { end }, self.reason)

@@ -10,8 +10,8 @@ use crate::body::problem::Problem;
 /// Room made for a body before its first bytes are there, whatever length it claims.
 const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
 
-/// Of a request that is refused by its head: so much of the body is read and dropped, so that the client, which may
-/// still be writing, gets to read the refusal.
+/// Maximum number of bytes of a refused request's body that are read and dropped. The client may still be writing, and
+/// so gets to read the refusal.
 const DISCARD_BYTES_MAX: usize = 4 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 

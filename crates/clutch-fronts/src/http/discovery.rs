@@ -1,4 +1,4 @@
-//! What there is to call: `GET /pools`, `GET /pools/{pool}/tools` and `GET /openapi.json`.
+//! Lists pools and tools: `GET /pools`, `GET /pools/{pool}/tools` and `GET /openapi.json`.
 //!
 //! All of it is what the zygotes told of their images (pool/schemas.rs), so it follows a reload. The document for OpenAPI
 //! is written once for each set of images, and kept until one of them is another.
@@ -149,7 +149,7 @@ fn written(value: &impl Serialize) -> Response<Body> {
     json(Body::from(serde_json::to_vec(value).unwrap_or_default()))
 }
 
-/// It is another after a reload.
+/// Makes a response that is not to be cached: the document changes with a reload.
 fn json(body: Body) -> Response<Body> {
     let mut response = with_type("application/json", body);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -12,13 +12,13 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// Of the security scheme.
+/// Name of the security scheme.
 pub(crate) const TOKEN: &str = "token";
 
-/// Of a pool whose tools are not known.
+/// Description of a pool whose tools are not known.
 const UNKNOWN: &str = "Not described: only its workers know its tools, or it has not started yet.";
 
-/// What the paths that tell of tools are listed under.
+/// Tag of the paths that list tools.
 const DISCOVERY: &str = "discovery";
 
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ enum Definition<'a> {
     Fixed(Value),
 }
 
-/// Of pools by name, with what is known of them.
+/// Returns the document for these pools: their names and known schemas.
 pub(crate) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool) -> Vec<u8> {
     let known = || pools.iter().filter_map(|(pool, schemas)| Some((*pool, (*schemas)?)));
     let tools = known().flat_map(|(pool, schemas)| schemas.tools.iter().map(move |tool| (pool, tool)));

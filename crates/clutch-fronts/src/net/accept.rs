@@ -18,10 +18,10 @@ use super::listen::Listener;
 use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use crate::account::figures::Figures;
 
-/// How long accepting pauses when the process has no descriptor left.
+/// Pause in accepting connections when the process has no file descriptor left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a connection beyond the limit is kept so that its client can read why.
+/// Time that a connection beyond the limit stays open so that its client can read why.
 const TURN_AWAY: Duration = Duration::from_secs(1);
 
 /// Most connections that are being turned away politely; more are just closed.

@@ -19,11 +19,11 @@ const ANY: &str = "*";
 
 const METHODS: &str = "GET, POST";
 
-/// What a page may send beyond what every page may.
+/// Headers that a page may send beyond those that every page may.
 const HEADERS: &str =
     "authorization, content-type, clutch-timeout, clutch-priority, x-request-id, traceparent, tracestate";
 
-/// What a page may read beyond what every page may.
+/// Headers that a page may read beyond those that every page may.
 const EXPOSED: &str = "retry-after, x-request-id";
 
 /// Seconds for which a browser need not ask again.

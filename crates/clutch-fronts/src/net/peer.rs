@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Who is at the two ends of a connection.
+/// Addresses of both ends of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) client: (String, u16),

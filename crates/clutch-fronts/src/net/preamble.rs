@@ -1,5 +1,5 @@
-//! What comes before HTTP on a connection: the head of the PROXY protocol, the handshake of TLS; and what the access log
-//! tells of a connection on which no request came of what was sent.
+//! Preamble of a connection, before HTTP: the head of the PROXY protocol and the TLS handshake; also what the access
+//! log tells of a connection that sent something but no request.
 
 use std::future::Future;
 use std::io;
@@ -82,7 +82,7 @@ impl Arrival {
         connections.tell(peer, unheard);
     }
 
-    /// How a connection ended that never came to HTTP. None: nobody said anything.
+    /// Returns the end of a connection that never came to HTTP. None: nobody sent anything.
     fn failed(&self, error: Option<&io::Error>) -> Option<Unheard> {
         let is_wrong = error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData);
         let end = if is_wrong { End::Refused } else { End::ClientGone };

@@ -1,6 +1,6 @@
 //! The versions of HTTP that a connection may speak.
 
-/// Which HTTP is spoken on a connection.
+/// HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
@@ -10,7 +10,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Its name where a handshake of TLS chooses it. None: it is none.
+    /// Returns the ALPN name, by which a TLS handshake chooses the protocol. None: the protocol has no name.
     pub(crate) fn alpn(self) -> Option<&'static [u8]> {
         match self {
             Protocol::Http1 => Some(b"http/1.1"),

@@ -14,7 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::net::tokens::{Tokens, is_same};
 
-/// How long a session lasts.
+/// Lifetime of a session.
 pub(crate) const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
 
 /// Maximum number of sessions; beyond them the oldest ends.

@@ -16,10 +16,10 @@ use crate::account::figures::Connected;
 /// A connection, whatever its kind.
 pub(crate) struct Stream {
     pub(crate) io: Box<dyn Io>,
-    /// Of a TCP connection: who has connected, and to which address.
+    /// Addresses of a TCP connection: of the client, and the one that it connected to.
     pub(crate) client: Option<SocketAddr>,
     pub(crate) server: Option<SocketAddr>,
-    /// Of a connection by a unix socket: the user id of who has connected.
+    /// User id of the client on a unix socket.
     pub(crate) user: Option<u32>,
     pub(crate) descriptor: RawFd,
 }
@@ -67,7 +67,7 @@ impl AsyncWrite for Tracked {
     }
 }
 
-/// What a connection must be able to do.
+/// Trait that every connection has to implement.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}

@@ -15,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::net::protocol::Protocol;
 use crate::net::stream::Io;
 
-/// What a server shows its clients, as the files said when they were read last.
+/// Certificate and key that a server shows its clients, as they were when the files were last read.
 pub(crate) struct Tls {
     source: CertificateFiles,
     /// Taken by handshakes that begin; a reload puts another one here.
@@ -43,7 +43,7 @@ impl Tls {
     }
 }
 
-/// Where it comes from.
+/// Files that the certificate comes from.
 struct CertificateFiles {
     front: String,
     files: TlsConfig,

@@ -21,7 +21,7 @@ const TOKENS_MAX: usize = 100;
 
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// How often a file is looked at.
+/// Interval at which a file is checked for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that was changed so shortly before it was read may change again within the same tick of its clock.

@@ -60,11 +60,11 @@ impl hyper::body::Body for AppBody {
 /// A body whose parts come one by one.
 pub(super) struct Produced {
     exchange: Exchange,
-    /// What came with the head.
+    /// Part that came with the head.
     first: Option<Bytes>,
-    /// Of the length that the head tells.
+    /// Bytes that are left of the Content-Length.
     left: Option<u64>,
-    /// Of the part that was taken last: given back when the client has room for the next.
+    /// Credit for the part that was taken last; it is given back when the client has room for the next.
     owed: u32,
     silence: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The client is ready for more, and that time is measured.

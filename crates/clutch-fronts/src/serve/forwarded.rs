@@ -1,4 +1,4 @@
-//! What proxies say of a request: whose it is, how it came to them, and when. Believed of those alone that are named.
+//! Reads the headers of proxies: whose a request is, how it came to them, and when. Only trusted proxies are believed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct Trust {
     all: bool,
     /// Addresses of our proxies.
     networks: Vec<IpNet>,
-    /// Who has connected is known by the PROXY protocol: that it came through a proxy says nothing of its headers.
+    /// The PROXY protocol tells who has connected. That it came through a proxy says nothing of its headers.
     by_proxy_protocol: bool,
     has_told_of_clocks: AtomicBool,
 }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(client(&["127.0.0.1"], "1.2.3.4"), None, "who is not named is not believed");
     }
 
-    /// What a client may have written: addresses of others, of our proxies, and what is none.
+    /// Entries that a client may have forged: addresses of others, of our proxies, and some that are no addresses.
     const FORGED: [&str; 10] =
         ["6.6.6.6", "10.0.0.7", "127.0.0.1", "::1", "1.2.3.4", "[::2]:9", "unknown", "", " ,", "9.9.9.9:80"];
 

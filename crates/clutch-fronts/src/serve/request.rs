@@ -26,8 +26,8 @@ use crate::net::peer::Peer;
 /// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
 const CRUMB_BYTES: usize = 4 << 10;
 
-/// Of a body that its app waits for, a client has to send so much, or all, in the time that it may be silent: a byte now
-/// and then is a way to hold a slot for as long as one likes.
+/// Minimum number of bytes that a client has to send within the timeout for silence, while its app waits for the body;
+/// less if that is all. Without a minimum, a byte now and then would hold a slot for as long as one likes.
 const CAME_BYTES_MIN: usize = 1024;
 
 /// Characters of a path that are shown where somebody looks what runs.
@@ -44,7 +44,7 @@ fn place(named: &(String, u16)) -> Place<'_> {
     Place { address: &named.0, port: named.1 }
 }
 
-/// Where a request comes from.
+/// Origin of a request.
 pub(super) struct Origin<'a> {
     pub(super) peer: &'a Peer,
     pub(super) forwarded: Forwarded,
@@ -113,7 +113,7 @@ pub(super) async fn take_ready(head: &Parts, mut body: Incoming, out: &mut Vec<u
     }
 }
 
-/// What of a body comes later.
+/// Rest of a body, which comes later.
 pub(super) struct Rest {
     /// Since the last time that enough had come: so many bytes have, and for so long the app has waited for them.
     came: usize,
@@ -122,11 +122,11 @@ pub(super) struct Rest {
     body: Incoming,
 }
 
-/// What of a body is accepted.
+/// Limits of a request body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyLimits {
     pub(super) bytes_max: Option<u64>,
-    /// How long a client may be silent, or nearly so, while the app waits.
+    /// Maximum time that a client may be silent, or nearly so, while the app waits.
     pub(super) silence: Duration,
 }
 
@@ -163,7 +163,7 @@ async fn feed_all(input: &Input, rest: &mut Rest, limits: BodyLimits) -> Result<
     Ok(())
 }
 
-/// One piece was wanted; each further one is waited for, too. False: the worker takes no more.
+/// Puts one piece, which was wanted, and waits before each further one. Returns false if the worker takes no more.
 async fn put_pieces(input: &Input, data: &[u8], last: bool) -> bool {
     let mut pieces = data.chunks(INLINE_BYTES_MAX).peekable();
     while let Some(piece) = pieces.next() {
@@ -181,7 +181,7 @@ impl Rest {
         Rest { came: 0, waited: Duration::ZERO, first, body }
     }
 
-    /// What has come; together, where it came in crumbs. None: that was all.
+    /// Returns the bytes that have come, small pieces together. None: the body has ended.
     async fn next(&mut self, input: &Input, silence: Duration) -> Result<Option<Bytes>, Refused> {
         let first = match self.first.take() {
             Some(first) => Some(Some(first)),
@@ -225,7 +225,7 @@ impl Rest {
     }
 }
 
-/// What a future is ready with; none: it would have to be waited for.
+/// Returns the result of a future that is ready; none if it would have to be waited for.
 async fn now<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {

@@ -195,7 +195,7 @@ fn reason_of(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// One connection has as much at work as it may have.
+/// Makes the refusal for a connection that has as many streams at work as it may have.
 pub(super) fn too_many_streams(front: &str) -> Response<AppBody> {
     let words = format!(
         "fronts.{front}.streams_max: a request was refused with 503: its connection has as many at work, those that it \

@@ -1,4 +1,4 @@
-//! How many streams of one HTTP/2 connection are at work.
+//! Counts the streams of one HTTP/2 connection that are at work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Which requests are an app's business, and which are refused by their head.
+//! Decides which requests the app gets, and which are refused by their head.
 //!
 //! hyper has refused what is no HTTP: bare CRs, folded lines, spaces in names, lengths that contradict one another. Here are
 //! the limits, and what a proxy before us may have read otherwise than we do. A check is a pure function of a head.
@@ -28,7 +28,8 @@ impl Refused {
         Refused { status, is_gone: false }
     }
 
-    /// It is no HTTP, or its client has gone in the middle of it and hears nothing of this.
+    /// Makes the refusal of a body that is not HTTP, or whose client has gone in the middle of it and does not hear of
+    /// this.
     pub(super) fn body_broken(error: &hyper::Error) -> Refused {
         Refused { status: StatusCode::BAD_REQUEST, is_gone: is_loss(error) }
     }
@@ -106,7 +107,8 @@ fn is_escaped_well(path: &[u8]) -> bool {
     true
 }
 
-/// One Host, which can be one, and the target's own authority says the same. Which hosts there are is the app's business.
+/// Checks that there is one valid Host, and that the target's own authority says the same. The app decides which hosts
+/// there are.
 fn check_host(head: &Parts) -> Result<(), Refused> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let authority = head.uri.authority().map(|authority| authority.as_str().as_bytes());

@@ -44,13 +44,13 @@ use crate::net::stream::Io;
 /// The only version there is.
 const VERSION: &str = "13";
 
-/// What is read from a connection at a time; each has a buffer of this size.
+/// Bytes read from a connection at a time; each connection has a buffer of this size.
 const READ_BYTES: usize = 4 << 10;
 
-/// What is gathered before it is written, when more is ready.
+/// Bytes gathered before they are written, when more is ready.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// How long a client that was told of the end has to say that it heard.
+/// Maximum time that a client has to answer the close frame.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 // ---- the handshake
@@ -58,7 +58,7 @@ const CLOSING_MAX: Duration = Duration::from_secs(5);
 /// A client's wish.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// What proves that its wish was understood.
+    /// Value of Sec-WebSocket-Accept, which proves to the client that its request was understood.
     accept: HeaderValue,
 }
 
@@ -115,7 +115,7 @@ fn other_version() -> Response<AppBody> {
 
 // ---- the conversation
 
-/// How a conversation ends.
+/// End of a conversation.
 #[derive(Debug)]
 enum SessionEnd {
     /// The client is told, and the app knows already.
@@ -181,7 +181,7 @@ pub(super) struct Session {
     exchange: Exchange,
     /// Told when frames wait to be written to workers.
     flush: Arc<Notify>,
-    /// Of messages that the connection has taken: not given back yet.
+    /// Credit for messages that the connection has taken, not given back yet.
     owed: u32,
     /// The connection took no more; what is left goes first.
     is_full: bool,
@@ -197,7 +197,7 @@ pub(super) struct Session {
 /// that has vanished says nothing.
 struct Heartbeat {
     interval: Duration,
-    /// How long an answer may take.
+    /// Maximum time to wait for an answer.
     patience: Duration,
     /// Rings when a ping is due, or an answer overdue.
     alarm: Pin<Box<Sleep>>,
@@ -227,13 +227,13 @@ impl Heartbeat {
     }
 }
 
-/// What a client may do.
+/// Limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionLimits {
     pub(super) message_bytes_max: usize,
-    /// How long it may take nothing of what is for it.
+    /// Maximum time that the client may take nothing of what is for it.
     pub(super) write: Duration,
-    /// How often it is asked whether it is there, and how long it may take to say so. None: never.
+    /// Interval between pings, and maximum time to answer one. None: no pings.
     pub(super) ping: Option<(Duration, Duration)>,
 }
 
@@ -338,7 +338,7 @@ impl Session {
         None
     }
 
-    /// What the connection has taken makes room for more; what it still holds does not.
+    /// Gives back credit for what the connection has taken, but not for what it still holds.
     fn give_back(&mut self) {
         if self.owed >= GIVE_BACK && !self.is_full {
             self.exchange.give_credit(std::mem::take(&mut self.owed));

@@ -505,7 +505,7 @@ mod tests {
 
     use super::*;
 
-    /// Of the byte that SQLite locks to write, in the file beside the write-ahead log.
+    /// Returns whether the byte is free that SQLite locks to write, in the file beside the write-ahead log.
     fn others_may_write(shm: &File) -> bool {
         let mut lock = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: 120, l_len: 1, l_pid: 0 };
         // SAFETY: the descriptor is open, and the lock lives as long as the call.

@@ -1,4 +1,4 @@
-//! What the other end of a link knows of our regions.
+//! Regions of ours that the other end of a link knows.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,11 +13,12 @@ use thiserror::Error;
 
 use super::outbox::{Attached, Pending};
 
-/// What an end of a link remembers of the regions it has announced to the other end.
+/// Regions that an end of a link has announced to the other end.
 #[derive(Debug)]
 pub struct Announced {
     known: HashMap<u32, Weak<Region>>,
-    /// Of the pool that the regions are from; and how many it had dropped when it was last looked which of them are dead.
+    /// Counter of the regions that their pool has dropped, and its value when this end last checked which of them are
+    /// dead.
     dropped: Arc<AtomicU32>,
     seen: u32,
     /// The other end is the only reader of these regions: it gets the descriptor itself.

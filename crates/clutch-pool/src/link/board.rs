@@ -9,8 +9,8 @@ use clutch_wire::sys::{self, Mapping};
 
 use super::journal::{self, Journal};
 
-/// One word for each frame that is on the link: who may have it; behind them as many for how far batches have come, and the
-/// worker's journal. Shared by both ends.
+/// Board with one word for each frame on the link, which tells who may have it; behind these as many words for the
+/// progress of batches, and the worker's journal. Shared by both ends.
 #[derive(Debug)]
 pub struct Board {
     mapping: Arc<Mapping>,
@@ -53,7 +53,7 @@ impl Board {
         Ok(Board { mapping: Arc::new(Mapping::new(descriptor.as_fd(), bytes)?) })
     }
 
-    /// Where the worker notes what it puts on the link.
+    /// Returns the journal, where the worker notes what it puts on the link.
     pub fn journal(&self) -> Journal {
         Journal::at_end_of(self.mapping.clone())
     }
@@ -71,7 +71,7 @@ impl Board {
         self.mapping.word(index as usize)
     }
 
-    /// Of a mapped batch with this word: how many of its items have begun.
+    /// Returns the number of items begun of the mapped batch with this word.
     pub fn items_begun(&self, index: u32) -> &AtomicU32 {
         assert!((index as usize) < self.len(), "a word outside of its board");
         self.mapping.word(self.len() + index as usize)

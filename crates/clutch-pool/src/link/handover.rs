@@ -1,4 +1,4 @@
-//! Who writes: of all threads that have left something to be written, exactly one, and never none.
+//! Decides which thread writes: of all that have left something to be written, exactly one, and never none.
 //!
 //! One word, changed by read-modify-writes alone: whoever finds a writer at work leaves it a mark, and the writer finds
 //! the mark when it wants to leave. tests/handover_model.rs tries all orders of that, those of weak memory too.

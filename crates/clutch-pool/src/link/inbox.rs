@@ -1,4 +1,4 @@
-//! What was read of a link and not yet taken as frames.
+//! Inbox of a link: bytes that were read and not yet taken as frames.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use super::outbox::MESSAGE_BYTES_MAX;
 /// Room that the read buffer grows by: more than one message always fits.
 const READ_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// What one read brought.
+/// Result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     Bytes,
@@ -25,17 +25,18 @@ pub enum Filled {
     End,
 }
 
-/// What was read and not yet taken as frames.
+/// Bytes that were read and not yet taken as frames.
 #[derive(Debug, Default)]
 pub struct Inbox {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Of each message that carried some, as many as arrived: the kernel drops those that this process may not have.
+    /// Descriptors of each message that carried some, as many as arrived: the kernel drops those that this process may
+    /// not have.
     descriptors: VecDeque<Vec<OwnedFd>>,
     /// The next message carries descriptors. Others are received without room for any, which costs less.
     carrying: bool,
-    /// Where in the link's byte stream the next bytes are.
+    /// Position of the next bytes in the link's byte stream.
     position: Position,
     /// Regions whose descriptors did not arrive; the other end is to be told.
     unreceived: Vec<u32>,

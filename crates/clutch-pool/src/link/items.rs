@@ -22,7 +22,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// How many there are so far.
+    /// Returns the number of items so far.
     pub fn count(&self) -> u32 {
         self.count
     }

@@ -1,5 +1,5 @@
-//! What a worker has put on its link, in pages that outlive it: answers that were finished arrive, though it died before
-//! they were sent.
+//! Journal of what a worker has put on its link, in pages that outlive it: finished answers arrive, though the worker
+//! died before they were sent.
 //!
 //! A ring of the last bytes of the link's byte stream, at their positions in it. The worker copies there what it puts into
 //! its outbox, and moves the end behind it; nothing waits and no system call is made for it. When the worker is dead, the
@@ -52,7 +52,7 @@ impl Journal {
         self.mapping.word(self.offset / 4).store(end, Ordering::Release);
     }
 
-    /// What was put from `from` on; none: it is not all here.
+    /// Returns the bytes that were put from `from` on; none if they are not all here.
     pub fn since(&self, from: Position) -> Option<Vec<u8>> {
         let end = self.mapping.word(self.offset / 4).load(Ordering::Acquire);
         if !Journal::holds(from, end) {

@@ -1,5 +1,5 @@
-//! What waits to be written to a socket of messages. Writing is combining: whoever finds the socket free writes all that is
-//! pending, the others only leave their frames.
+//! Outbox: messages that wait to be written to a socket. Writing is combining: whoever finds the socket free writes all
+//! that is pending, the others only leave their frames.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use super::journal::{Journal, Position};
 /// Longest message on a socket; a frame may span several.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 
-/// What became of a flush.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
     /// All is written, or another thread is writing it.
@@ -67,7 +67,7 @@ impl Pending {
     }
 }
 
-/// How often one who waits for another's write looks whether it has to write itself.
+/// Interval at which a thread that waits for another's write checks whether it has to write itself.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Room that a buffer keeps when it is empty.
@@ -90,20 +90,21 @@ pub struct Outbox {
     handover: Handover,
     /// Locked by the one that the handover lets in: nobody ever waits for it.
     writing: Mutex<Writing>,
-    /// How much was put, changed under the lock of `pending`, and how much of that was sent.
+    /// Number of bytes that were put, changed under the lock of `pending`, and how many of them were sent.
     put: AtomicU32,
     sent: AtomicU32,
     journal: Option<Journal>,
-    /// What was put last is not in the journal: nothing more goes there until all is sent. Changed under the lock of `pending`.
+    /// The last bytes that were put are not in the journal: nothing more goes there until all is sent. Changed under
+    /// the lock of `pending`.
     has_gap: AtomicBool,
-    /// Who waits for something to be sent, while another thread writes.
+    /// Number of threads that wait for something to be sent, while another thread writes.
     waiters: AtomicU32,
     turn: Mutex<()>,
     written: Condvar,
 }
 
 impl Outbox {
-    /// One whose frames are found in the journal when this process has died.
+    /// Makes an outbox whose frames are found in the journal when this process has died.
     pub fn with_journal(journal: Journal) -> Outbox {
         Outbox { journal: Some(journal), ..Outbox::default() }
     }
@@ -214,8 +215,8 @@ impl Writing {
         std::mem::swap(&mut self.taken, &mut *pending.lock());
     }
 
-    /// One message: up to the next descriptors; the word that they come; or with them. Returns how many bytes of frames it
-    /// had: the word belongs to none.
+    /// Sends one message: the frames up to the next descriptors, the word that descriptors come, or the frames with
+    /// them. Returns how many bytes of frames it had: the word is not part of any.
     fn step(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<usize> {
         let next = self.taken.attached.front().map(|(at, _)| *at);
         let carries = next == Some(self.done);
@@ -250,7 +251,7 @@ mod tests {
     use clutch_wire::sys::Mapping;
     use proptest::prelude::*;
 
-    /// What its owner does.
+    /// Step of the outbox's owner.
     #[derive(Clone, Debug)]
     enum Step {
         Push(usize),

@@ -1,4 +1,4 @@
-//! How lines of workers are passed on: with a name, as JSON, or as they are.
+//! Style in which lines of workers are passed on: with a name, as JSON, or as they are.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::date::Date;
 
-/// How lines are passed on.
+/// Style in which lines are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// With their worker's name.

@@ -89,7 +89,7 @@ impl Core {
         self.peers.get(&worker).map(|peer| peer.link.clone())
     }
 
-    /// How many workers the pool has had.
+    /// Returns the number of workers that the pool has had.
     pub(super) fn workers_so_far(&self) -> u64 {
         self.noted.workers_past + self.peers.len() as u64
     }

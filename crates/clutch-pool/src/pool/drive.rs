@@ -22,7 +22,8 @@ use crate::work::Running;
 /// Marks the tokens of alarms in the poller.
 const ALARM: u64 = 1 << 40;
 
-/// How often a worker whose board has no free word is looked at again, and a link that the kernel was too short for.
+/// Interval at which a worker whose board has no free word, or a link that the kernel was too short for, is checked
+/// again.
 const STARVED_LOOK: Duration = Duration::from_millis(5);
 
 /// The driver's handle of a pool. There is one for each pool, and it goes to the supervisor.

@@ -12,7 +12,7 @@ pub(super) struct Entry {
     pub(super) work: Work,
     /// On the board of the worker that it was sent to, as long as it is there.
     pub(super) word: Option<u32>,
-    /// How long it had waited when it was sent to the worker that it was sent to last.
+    /// Time that the work had waited when it was last sent to a worker.
     pub(super) queued: Option<Duration>,
     /// Results so far of a mapped batch.
     pub(super) items: Items,

@@ -21,7 +21,7 @@ use super::{Batch, Part, Pool};
 use crate::config::Disconnect;
 use crate::work::{Outcome, Reply, Work, WorkId};
 
-/// How far work has come.
+/// Progress of a piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Milestone {
     #[default]
@@ -60,12 +60,12 @@ impl Progress {
 struct Inbound {
     progress: Mutex<Progress>,
     clock: Mutex<Clock>,
-    /// How long it waited for its slot, in nanoseconds and one more; 0: no worker has it yet.
+    /// Time that the work waited for its slot, in nanoseconds plus one; 0: no worker has it yet.
     queued_ns: AtomicU64,
     describe: Describe,
 }
 
-/// How long a piece of work waited; kept after its end.
+/// Time that a piece of work waited; kept after its end.
 #[derive(Clone)]
 pub struct QueueTime(Arc<Inbound>);
 
@@ -191,7 +191,7 @@ impl Exchange {
         self.batch.pool()
     }
 
-    /// How long it waits, to be asked at any time.
+    /// Returns the queue time of this work, which can be read at any time.
     pub fn queue_time(&self) -> QueueTime {
         QueueTime(self.inbound.clone())
     }

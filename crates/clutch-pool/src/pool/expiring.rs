@@ -28,8 +28,8 @@ pub(super) struct Expiring {
 pub(super) struct Cut {
     pub(super) items: Items,
     pub(super) items_max: u32,
-    /// How many have begun, counted when the code has ended, or when its end is not waited for any longer: whatever begins
-    /// after that finds that nobody waits for it, and does not run.
+    /// Number of items that have begun. It is counted when the code has ended, or when nobody waits for its end any
+    /// longer: an item that begins after that finds that nobody waits for it, and does not run.
     pub(super) begun: Option<u32>,
     pub(super) link: Arc<Link>,
     pub(super) word: Option<u32>,

@@ -1,4 +1,4 @@
-//! How long the item of a mapped batch has run that runs now, seen from outside: by how many items its worker has begun.
+//! Clock of the item of a mapped batch that runs now, seen from outside: by how many items its worker has begun.
 //!
 //! Telling each item's begin to the clock would cost more than a short item. So its number is looked at a few times in the
 //! time that an item may take: an item is never stopped too early, and at most an eighth of its time too late.
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::work::WorkId;
 
-/// How often an item is looked at in the time that it has, and how often at most.
+/// Number of checks of an item within its limit, and the minimum time between two.
 const LOOKS: u32 = 8;
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Longer than anything runs, and short enough to be added to any time.
 const LIMIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Of the batches on links whose items have a limit, one each.
+/// Clocks of the batches on links whose items have a limit, one each.
 #[derive(Debug, Default)]
 pub(super) struct ItemClocks {
     clocks: BTreeMap<WorkId, ItemClock>,
@@ -36,7 +36,7 @@ impl ItemClocks {
         }
     }
 
-    /// One that is to be looked at now; it is here no longer.
+    /// Takes out a clock whose check is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(WorkId, ItemClock)> {
         let (_, id) = self.looks.first().copied().filter(|(at, _)| *at <= now)?;
         self.looks.pop_first();
@@ -55,10 +55,10 @@ impl ItemClocks {
     }
 }
 
-/// Of one batch on a link.
+/// Clock of one batch on a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ItemClock {
-    /// What each item may take.
+    /// Maximum time for each item.
     limit: Duration,
     begun: u32,
     /// Since when it is known that no other item has begun.

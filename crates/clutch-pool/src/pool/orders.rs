@@ -1,4 +1,4 @@
-//! What operators ask of a pool's workers, and what came of it.
+//! Orders of operators to a pool's workers, and their results.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -90,14 +90,14 @@ impl Orders {
     }
 }
 
-/// One order, for whoever gave it; dropped, nobody waits for it and it goes on.
+/// Order, held by whoever gave it; if it is dropped, nobody waits for the order and it goes on.
 pub struct Order<'a> {
     pub(super) orders: &'a Orders,
     pub(super) ticket: Ticket,
 }
 
 impl Order<'_> {
-    /// What came of it, or none when the deadline passes first.
+    /// Returns the result of the order, or none when the deadline passes first.
     pub fn wait(&self, deadline: Instant) -> Option<Carried> {
         self.orders.wait(self.ticket, deadline)
     }

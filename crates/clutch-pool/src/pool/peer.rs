@@ -74,7 +74,7 @@ pub(super) struct Peer {
     pending: Vec<u32>,
     /// Work that nobody waits for: its word, which is free when its end has come, what it is, and of which job.
     abandoned: HashMap<WorkId, (u32, String, Option<String>)>,
-    /// How its time is spent.
+    /// Time of the worker, by how it is spent.
     pub(super) life: Life,
 }
 

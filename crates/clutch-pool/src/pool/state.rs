@@ -53,7 +53,7 @@ pub struct Request {
     pub deadline: Option<Instant>,
     /// Waits for room whatever the pool's overflow says.
     pub block: bool,
-    /// How often it may run again when its worker dies: declared idempotent by its submitter.
+    /// Number of times that the work may run again when its worker dies: declared idempotent by its submitter.
     pub retry: u32,
     /// Ends only when somebody else ends it: it gets a free slot and is never sent ahead.
     pub endless: bool,
@@ -165,7 +165,7 @@ pub enum Event {
 struct Finished {
     count: u64,
     run_ns: u64,
-    /// How long it had waited before it was sent.
+    /// Time that the work had waited before it was sent.
     queued: Duration,
 }
 
@@ -253,7 +253,7 @@ impl<T> Machine<T> {
         self.submissions.get_mut(id).and_then(|work| work.body.as_mut().map(|body| (body, work.queued)))
     }
 
-    /// How long all that workers have answered had waited before it was sent to them.
+    /// Returns the total time that answered work had waited before it was sent to workers.
     pub fn queued_total(&self) -> Duration {
         self.finished.queued
     }

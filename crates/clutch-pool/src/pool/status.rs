@@ -152,7 +152,7 @@ pub struct Stats {
     pub state: Health,
     pub reason: Option<String>,
     pub queued: usize,
-    /// How long all that is done had waited for its slot, in seconds.
+    /// Total time that finished work had waited for its slot, in seconds.
     pub queued_s: f64,
     /// Submitters that wait for room in the queue.
     pub blocked: usize,
@@ -166,7 +166,7 @@ pub struct Stats {
     pub failed: u64,
     pub drained: u64,
     pub restarts: u64,
-    /// How many workers have ended, by reason.
+    /// Number of workers that have ended, by reason.
     pub ends: BTreeMap<&'static str, u64>,
     pub generation: u32,
     pub zygote_pid: Option<i32>,

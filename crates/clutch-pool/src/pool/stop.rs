@@ -20,7 +20,7 @@ use crate::link::items::Items;
 use crate::pool::facts::{WorkCancelled, WorkDrained, WorkExpired};
 use crate::work::{Expired, Outcome, Refusal, Where, WorkId};
 
-/// How long a caller whose deadline has passed waits for the stacks of its worker.
+/// Maximum time that a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
 
 impl Core {

@@ -1,4 +1,4 @@
-//! How many descriptors a pool needs, and room for them.
+//! Counts the descriptors that a pool needs, and makes room for them.
 
 use clutch_wire::frame::FORK_DESCRIPTORS;
 use clutch_wire::region::WRITTEN_MAX;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Health, Memory, Pool, Status};
 
-/// How often every worker is looked at.
+/// Interval at which the memory of every worker is read.
 pub const PERIOD: Duration = Duration::from_secs(1);
 
 /// Resident bytes and swap of `/proc/PID/status`; none when it is not such a page (a process that has ended has neither).

@@ -34,14 +34,15 @@ impl Process {
         watched.then_some(Process { pid, pidfd })
     }
 
-    /// It has ended: the poller has no more to tell. What is left of its group goes with it; while somebody is in there
-    /// the number of the group is not given to another.
+    /// Buries a process that has ended: the poller has no more to tell. The rest of its group is killed; while a
+    /// process is in the group, its number is not given to another.
     pub fn bury(&self, poller: &Poller) {
         poller.remove(self.pidfd.as_fd());
         sys::end_group(self.pid, EndSignal::Kill);
     }
 
-    /// It is of no interest any more. A forked copy of this process may hold it open: it does not leave the poller by itself.
+    /// Releases a process that is of no interest any more. A forked copy of this process may hold its descriptor open:
+    /// it does not leave the poller by itself.
     pub fn release(self, poller: &Poller) {
         poller.remove(self.pidfd.as_fd());
     }

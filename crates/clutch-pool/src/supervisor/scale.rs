@@ -1,4 +1,5 @@
-//! How many workers a pool should have between its `min` and `max`: a pure policy of what was seen and the time.
+//! Decides how many workers a pool should have between its `min` and `max`: a pure policy of what was seen and the
+//! time.
 //!
 //! Up, when work waits for `scale.delay` and still does a blink later: at once by as many as the backlog needs. Down, one
 //! at a time, when fewer would have been enough for all of `scale.idle`; never while work waits. The two are judged by the
@@ -21,7 +22,7 @@ const STEPS: u32 = 10;
 /// Looks for a step down happen at least so often in `scale.idle`.
 const LOOKS: u32 = 20;
 
-/// What the options say.
+/// Options of scaling.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub delay: Duration,
@@ -74,7 +75,7 @@ pub struct Sample {
     pub busy: usize,
     pub busy_least: usize,
     pub waiting: usize,
-    /// How long the oldest has waited.
+    /// Time that the oldest work has waited.
     pub waited: Option<Duration>,
     /// Work that was finished since the pool began, and how long that ran.
     pub finished: u64,
@@ -89,7 +90,7 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// What is remembered between samples.
+/// State between samples.
 #[derive(Debug)]
 pub struct Scaling {
     rules: Rules,
@@ -102,7 +103,7 @@ pub struct Scaling {
     calm_since: Option<Instant>,
     finished: u64,
     run_ns: u64,
-    /// How long a piece of work runs, in seconds.
+    /// Run time of a piece of work, in seconds.
     run: Option<f64>,
     /// Slots busy with short work, and wanted for it, on the average of late.
     load: f64,
@@ -257,8 +258,8 @@ fn workers(slots: f64, of_one: usize) -> usize {
     (slots / of_one.max(1) as f64 - 1e-9).ceil().max(0.0) as usize
 }
 
-/// How many more workers fit into `memory_max` beside `processes` of them. One whose memory is not known yet is taken to
-/// be as large as the largest; while none is known, there is no room.
+/// Returns how many more workers fit into `memory_max` beside `processes` of them. A worker whose memory is not known
+/// yet is taken to be as large as the largest; while none is known, there is no room.
 pub fn room(memory_max: u64, private: &[u64], processes: usize) -> usize {
     let Some(largest) = private.iter().max().map(|bytes| (*bytes).max(1)) else { return 0 };
     let unknown = processes.saturating_sub(private.len()) as u64;

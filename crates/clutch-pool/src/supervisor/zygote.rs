@@ -121,7 +121,7 @@ pub enum Said {
     Fate { worker: WorkerKey, fate: Fate },
 }
 
-/// How a zygote ended.
+/// End of a zygote.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit status, and the last that was written.
@@ -130,7 +130,7 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
-/// How long a zygote that was told to end may take for it.
+/// Maximum time for a zygote that was told to end.
 const END_WAIT: Duration = Duration::from_millis(500);
 
 /// The dispatcher's hold on one zygote.

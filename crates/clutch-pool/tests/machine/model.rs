@@ -22,7 +22,7 @@ pub enum Word {
     Begun,
     /// Begun, and answered otherwise already: it should have stopped by then.
     Abandoned(Instant),
-    /// It was told to stop, and has not.
+    /// The work was told to stop, and has not.
     Stuck,
 }
 
@@ -40,7 +40,7 @@ pub struct Worker {
     pub frames: Vec<(WorkId, Word)>,
     pub holds: BTreeSet<Hold>,
     pub draining: bool,
-    /// It is to end: what is endless there goes on until then.
+    /// Time by which the worker is to end: endless work goes on until then.
     pub cut_at: Option<Instant>,
     pub calls: u64,
     pub calls_max: Option<u64>,
@@ -80,7 +80,7 @@ impl Worker {
         Some(frame.0)
     }
 
-    /// It has had four fifths of the calls that it may have, and is to be replaced.
+    /// Returns whether the worker has had four fifths of the calls that it may have, and is to be replaced.
     fn is_worn(&self) -> bool {
         self.calls_max.is_some_and(|most| self.calls >= (most - most / 5).max(1))
     }

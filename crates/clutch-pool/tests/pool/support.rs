@@ -278,7 +278,7 @@ pub struct Worker {
     pub key: WorkerKey,
     pub board: Board,
     socket: OwnedFd,
-    /// Its watcher's socket.
+    /// Socket of the worker's watcher.
     alarm: OwnedFd,
     heard: Inbox,
     inbox: Inbox,

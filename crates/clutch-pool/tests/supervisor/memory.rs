@@ -113,7 +113,7 @@ fn whoever_is_left_after_a_step_down_is_replaced_by_policy_too() {
 
 const BUDGET: u64 = 3 * MEMORY / 2;
 
-/// Its workers take all of the budget.
+/// Makes a pool whose workers take all of the budget.
 fn without_room() -> (Play, Vec<WorkerKey>) {
     let (mut play, workers) = full(PoolConfig { memory_max_bytes: Some(BUDGET), ..config() });
     play.weigh(&workers, BUDGET / 3);
@@ -138,7 +138,7 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     assert_eq!((play.world.wanted.len(), play.world.short.len()), (1, 1), "with room as ever: the new one first");
 }
 
-/// Its last call ended before anybody told that it is worn.
+/// The worker's last call ended before anybody told that it is worn.
 #[test]
 fn a_worker_with_nothing_left_goes_before_the_new_one_comes_too() {
     let (mut play, workers) = without_room();

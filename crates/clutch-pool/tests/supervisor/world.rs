@@ -201,7 +201,7 @@ impl Play {
         self.world.zygotes.iter().find(|(_, zygote)| **zygote == is).map(|(generation, _)| *generation)
     }
 
-    /// Its code does not import.
+    /// Fails the load of a zygote whose code does not import.
     pub fn fail_load(&mut self, generation: u32, reason: &str) {
         self.tell(Event::ZygoteFailed { generation, reason: reason.to_owned() });
     }
@@ -268,7 +268,7 @@ impl Play {
         self.tell(Event::Fate { worker, fate });
     }
 
-    /// Its process is seen to be dead, where it is watched; nobody has told how yet.
+    /// Shows a worker's process as dead, where it is watched; nobody has told how it ended yet.
     pub fn die(&mut self, worker: WorkerKey) {
         if !worker.is_multiple_of(4) && self.world.alive.contains_key(&worker) {
             self.world.dead.insert(worker);

@@ -9,7 +9,8 @@ use std::ptr::null_mut;
 
 use pyo3::ffi;
 
-/// What the C library keeps of a handler, opaque: `_pthread_cleanup_buffer` of glibc, which is the larger, `__ptcb` of musl.
+/// Buffer in which the C library keeps a handler, opaque: `_pthread_cleanup_buffer` of glibc, which is the larger,
+/// `__ptcb` of musl.
 type Buffer = [*mut c_void; 4];
 
 unsafe extern "C" {

@@ -29,7 +29,7 @@ use crate::errors::{self, failure_error, forked_error, no_end, told, unreadable}
 /// Chunks taken from a stream before its producer is given credit for as many.
 const CREDIT_STEP: u32 = 8;
 
-/// How often a thread checks for a value that another thread decodes.
+/// Interval at which a thread checks for a value that another thread decodes.
 const LOOK_FOR_VALUE: Duration = Duration::from_micros(50);
 
 /// The error for user code that asks for a result while its own thread is decoding it.
@@ -503,7 +503,7 @@ impl MapItems {
 struct Current {
     values: Option<Py<PyList>>,
     at: usize,
-    /// Of the items from `at` on, in their order.
+    /// Failures of the items from `at` on, in their order.
     failures: VecDeque<(usize, Py<PyAny>)>,
 }
 

@@ -83,7 +83,8 @@ impl PoolCore {
     }
 }
 
-/// What a tool promises of its worker holds between its calls: one that is new there with each of them cannot keep it.
+/// Returns a reference by value. Fails for a tool with `serial` or `main_thread`, which hold between the calls of a
+/// worker: a function that is new there with each call cannot keep them.
 fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
     static OPTIONS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let options = OPTIONS_OF.import(function.py(), "clutch.tools", "options_of")?.call1((function,))?;
@@ -411,7 +412,8 @@ impl PoolCore {
         insights::told(py, py.detach(|| pool.insights()))
     }
 
-    /// What workers run, as a JSON object by worker's number: lists of `{id, what, job, seconds, abandoned, pid}`.
+    /// Returns the work that workers run, as a JSON object by worker's number: lists of `{id, what, job, seconds,
+    /// abandoned, pid}`.
     fn _running(&self, py: Python<'_>) -> PyResult<String> {
         let pool = self.core(py)?;
         let shown = py.detach(|| pool.running_by_nr());

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::dispatcher::finalizing::wait_when_finalizing;
 
-/// How often a waiting thread checks for signals.
+/// Interval at which a waiting thread checks for signals.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
 
 /// The deadline; none for no limit. A negative timeout is over at once, as in the standard library. Raises ValueError

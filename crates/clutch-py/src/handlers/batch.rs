@@ -100,8 +100,8 @@ const SHORT_NS: u64 = 2_000;
 /// After this many short items in a row, the following ones are assumed to be short.
 const SHORT_ITEMS: u32 = 3;
 
-/// Which items of a batch ran longest. Among short ones a clock is looked at that is read at no cost and ticks every few
-/// milliseconds: it finds those that are much longer.
+/// Finds the items of a batch that ran longest. Short items are timed by a clock that costs nothing to read and ticks
+/// every few milliseconds: it finds those that are much longer.
 #[derive(Default)]
 pub struct Timed {
     running: Option<(u32, Began)>,

@@ -58,8 +58,8 @@ impl Functions {
         self.definition(number).is_none_or(|definition| definition.read.get().is_some())
     }
 
-    /// What runs for the function of a call that was begun. Its definition is read where that was not done before, which may
-    /// run the user's code: `enter` makes that code one that may be stopped. None: the function comes with the arguments.
+    /// Returns the function of a call that has begun. Its definition is read if it was not before, which may run the
+    /// user's code: `enter` makes that code interruptible. None: the function comes with the arguments.
     pub fn read(
         &self,
         py: Python<'_>,

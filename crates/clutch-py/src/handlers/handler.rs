@@ -17,7 +17,7 @@ use crate::context::in_copy;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// How one kind of work becomes a call of user code, and its result an answer.
+/// Handler of one kind of work: makes it a call of user code, and the result an answer.
 pub trait Handler: Send + Sync {
     /// Reads what is to be called out of a frame. `function` is what its number stands for; none: it comes with the arguments.
     fn prepare(

@@ -156,8 +156,8 @@ pub fn method<'py>(py: Python<'py>, method: &str) -> Bound<'py, PyString> {
 /// The body of a request that arrives over the link.
 pub struct Input {
     asked: bool,
-    /// Of pieces that the app has taken: given when it asks for another. So all of the window is out while it waits, and
-    /// then alone.
+    /// Credit for pieces that the app has taken, given when it asks for another. So the whole window is out while the
+    /// app waits, and only then.
     owed: u32,
     pub ended: bool,
 }

@@ -81,7 +81,8 @@ pub fn describe(py: Python<'_>, trouble: Trouble) -> Failure {
     }
 }
 
-/// What a failed step of a call raises: the user's exception as it is, a failure as a carrier that `Call.fail` knows.
+/// Makes the exception of a failed step of a call: the user's exception as it is, or a carrier for a failure, which
+/// `Call.fail` knows.
 pub fn raise(trouble: Trouble) -> PyErr {
     match trouble {
         Trouble::Raised(error) => error,
@@ -89,7 +90,7 @@ pub fn raise(trouble: Trouble) -> PyErr {
     }
 }
 
-/// What [`raise`] made an exception of.
+/// Returns the trouble that [`raise`] made an exception of.
 pub fn trouble_of(error: &Bound<'_, PyAny>) -> Trouble {
     let carried = error.getattr("args").and_then(|args| args.get_item(0));
     let failure = carried.ok().and_then(|first| first.cast::<Carried>().ok().map(|carried| (*carried.get().0).clone()));

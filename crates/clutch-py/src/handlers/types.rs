@@ -1,4 +1,4 @@
-//! What a call made, by exact type: coroutine, generator, asynchronous generator.
+//! Types of what a call made, by exact type: coroutine, generator, asynchronous generator.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -13,8 +13,9 @@ use super::native_future::running_loop;
 use super::sender::Sender;
 use super::streams::Streams;
 
-/// What coroutines send waits for company at most this long, but for the step that runs then. (FastAPI's requests of 40 µs
-/// each were fastest with 500 to 1000: without it clients wait for all of a turn, and idle; with less it is many writes.)
+/// Maximum time that messages of coroutines wait for others, besides the step that runs then. (FastAPI's requests of 40
+/// µs each were fastest with 500 to 1000 µs. Without the wait, clients wait for a whole turn, and idle; with less,
+/// there are many writes.)
 const COMPANY_ON_LOOP: Duration = Duration::from_micros(500);
 
 /// A flush requested from a loop.
@@ -41,8 +42,8 @@ enum When {
 }
 
 thread_local! {
-    /// Of each loop by itself: another one may stand still, or may have ended before its turn came. What a
-    /// thread has at its end, which is without Python, stays as it is: see [`crate::dispatcher::Bridge`].
+    /// Flush state of each loop by itself: another loop may stand still, or may have ended before its turn came. The
+    /// state is not dropped at the thread's end, which is without Python: see [`crate::dispatcher::Bridge`].
     static FLUSHING: RefCell<ManuallyDrop<Option<Flushing>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 

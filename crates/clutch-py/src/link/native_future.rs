@@ -1,6 +1,6 @@
-//! What a coroutine of the app waits on: to its task a future, as asyncio defines what one may look like
-//! (`_asyncio_future_blocking`). Unlike asyncio's own it can end without a turn of the loop: what has come by the link lets
-//! the coroutine go on at once.
+//! Future that a coroutine of the app waits on: to its task a future, by asyncio's protocol
+//! (`_asyncio_future_blocking`). Unlike asyncio's own it can end without a turn of the loop: a message from the link
+//! lets the coroutine go on at once.
 
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::context;
 
-/// One wait of one coroutine on one event loop.
+/// Wait of one coroutine on one event loop.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct NativeFuture {
     event_loop: Py<PyAny>,
@@ -31,7 +31,7 @@ enum Phase {
     Cancelled { message: Py<PyAny> },
 }
 
-/// What goes on when the wait is over: `call(future)` in a context.
+/// Callback that runs when the wait is over: `call(future)` in a context.
 struct Callback {
     call: Py<PyAny>,
     context: Option<Py<PyAny>>,
@@ -109,7 +109,8 @@ pub fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     get.bind(py).call0()
 }
 
-/// What ends a loop is the end of the task that raised it, and of nothing else.
+/// Reports an exception of a callback as unraisable, except those that end a loop: they end the task that raised them,
+/// and nothing else.
 fn report(py: Python<'_>, told: PyResult<()>) {
     match told {
         Err(error) if error.is_instance_of::<PySystemExit>(py) || error.is_instance_of::<PyKeyboardInterrupt>(py) => {}

@@ -54,7 +54,7 @@ pub struct Reader {
     on_cancel: Mutex<Option<Py<PyAny>>>,
     /// Gives the stacks of all tasks or greenlets.
     on_stacks: Mutex<Option<Py<PyAny>>>,
-    /// Where slots are greenlets: lets the others run while one waits.
+    /// Callable that lets other greenlets run while one waits; none if slots are not greenlets.
     waiter: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -107,8 +107,8 @@ impl Reader {
 
     // ---- calls
 
-    /// What has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when something has
-    /// come for them; what they send goes with the caller's flush.
+    /// Takes in what has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when
+    /// something has come for them; their output goes with the caller's flush.
     pub fn take_in(&self, py: Python<'_>, event_loop: Option<&Bound<'_, PyAny>>) -> PyResult<VecDeque<CallFrame>> {
         if self.sender.is_in_copy() {
             return Ok(VecDeque::new());
@@ -301,7 +301,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Where all tasks or greenlets stand; written at once, for somebody waits for it.
+    /// Answers with the stacks of all tasks or greenlets; written at once, since somebody waits for it.
     fn answer_stacks(&self, py: Python<'_>, head: Head) {
         let Some(listener) = self.on_stacks.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
         let told = listener.call0(py).and_then(|text| {

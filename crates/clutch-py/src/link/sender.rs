@@ -1,4 +1,4 @@
-//! What a worker puts on its link: the ends of calls, items, chunks and credit.
+//! Sends a worker's messages on its link: the ends of calls, items, chunks and credit.
 //!
 //! What is put here waits in the outbox until the next flush. Results wait for those of further calls at hand, but not
 //! for long.
@@ -204,7 +204,7 @@ impl Sender {
         self.write_exposed(put.map_err(io::Error::other)?)
     }
 
-    /// What would be lost with this process is written before other code runs in it.
+    /// Waits until messages that would be lost with this process are written, before other code runs in it.
     fn write_exposed(&self, exposed: Option<Position>) -> io::Result<()> {
         match exposed {
             None => Ok(()),

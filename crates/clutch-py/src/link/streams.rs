@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::native_future::NativeFuture;
 
-/// How often the producer of a stream that waits for credit looks whether somebody reads.
+/// Interval at which the producer of a stream that waits for credit checks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// By the ids of their calls. The dispatcher counts them, so nobody can choose them to collide.
@@ -23,7 +23,7 @@ type Table = FxHashMap<u64, Stream>;
 /// Called when endless work is to end, before those who wait are woken.
 pub type OnEnding = Arc<dyn Fn(Python<'_>) -> PyResult<()> + Send + Sync>;
 
-/// One stream, in either direction.
+/// Stream in either direction.
 #[derive(Default)]
 pub struct Stream {
     pub credit: u32,
@@ -31,22 +31,22 @@ pub struct Stream {
     pub input: VecDeque<Payload>,
     /// The sender has gone.
     pub gone: bool,
-    /// It is one half of an exchange with a client: where that has gone, nobody takes what is sent. (Of a call, `gone` is the
-    /// end of its input, and its reader may be there still.)
+    /// The stream is one half of an exchange with a client. If the client has gone, nobody takes what is sent. (Of a
+    /// call, `gone` is the end of its input, and its reader may be there still.)
     is_exchange: bool,
-    /// What was sent beyond the credit: it is taken off the next.
+    /// Cost that was sent beyond the credit: taken off the next credit.
     debt: u32,
     /// The first pieces of a value whose last have not come yet.
     partial: Option<Payload>,
     /// The stream is endless.
     endless: bool,
-    /// It is endless, and its worker is to end.
+    /// The stream is endless, and its worker is to end.
     ending: bool,
     on_ending: Option<OnEnding>,
     listener: Option<Py<PyAny>>,
     /// Waits of coroutines, which end when something has come.
     waiters: Vec<Py<NativeFuture>>,
-    /// Its last chunk, which waits for the end of its work to go with it.
+    /// Last chunk, which waits for the end of its work to go with it.
     held: Option<Payload>,
 }
 
@@ -64,12 +64,12 @@ impl Stream {
         self.credit += count - paid;
     }
 
-    /// Of a request: its client has gone, or somebody stopped it. Nobody takes what is sent.
+    /// Returns whether the client of a request has gone, or somebody stopped the request. Nobody takes what is sent.
     pub fn is_left(&self) -> bool {
         self.gone || self.cancelled
     }
 
-    /// It is left, or to be left soon: there is nothing more to receive.
+    /// Returns whether the stream is left, or will be soon: there is nothing more to receive.
     pub fn is_over(&self) -> bool {
         self.is_left() || self.ending
     }
@@ -79,7 +79,7 @@ impl Stream {
         if self.is_exchange { self.is_over() } else { self.cancelled }
     }
 
-    /// Its worker is to end. What is to be called, and whose waits end.
+    /// Notes that the worker is to end. Returns the callback to call, and the waits that end.
     fn end(&mut self) -> (Option<OnEnding>, Vec<Py<NativeFuture>>) {
         self.ending = true;
         (self.on_ending.clone(), std::mem::take(&mut self.waiters))
@@ -107,7 +107,7 @@ impl Stream {
 pub struct Streams {
     table: Mutex<Table>,
     changed: Condvar,
-    /// What has no end of its own was told to end.
+    /// Endless streams were told to end.
     ending: AtomicBool,
     /// As [`super::sender::Sender`] knows it: what a copy of the worker has of a stream is nobody's.
     made: Moment,
@@ -176,7 +176,7 @@ impl Streams {
 
     // ---- what has no end of its own
 
-    /// It turns out to have no end of its own. Returns whether it is to end now; if not, `on_ending` is called then.
+    /// Notes that the stream is endless. Returns whether it is to end now; if not, `on_ending` is called then.
     pub fn mark_endless(&self, id: u64, on_ending: Option<OnEnding>) -> bool {
         let ending = self.with(id, |stream| {
             stream.endless = true;

@@ -27,7 +27,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// What is put here and not sent is found in the journal when this process has died.
+    /// Makes a writer. Messages that are put here and not sent are found in the journal when this process has died.
     pub fn new(socket: OwnedFd, journal: Journal) -> io::Result<Writer> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let (socket, timer) = (Tracked::new(socket), Tracked::new(timer));

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::context;
 
-/// How the tasks of one loop are started.
+/// Starts the tasks of one loop.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct EagerStarter {
     event_loop: Py<PyAny>,
@@ -50,7 +50,7 @@ impl CallSoonHook {
 /// A task whose first step is still to be taken.
 pub struct Unstarted<'py> {
     task: Option<Bound<'py, PyAny>>,
-    /// Of an eager task: what it is made of.
+    /// Coroutine that an eager task is made of.
     coroutine: Option<Bound<'py, PyAny>>,
     caught: Option<FirstStep>,
 }

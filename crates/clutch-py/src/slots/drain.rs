@@ -1,7 +1,8 @@
-//! That this worker is to end when its work has, for work that would never end by itself.
+//! Order to this worker to end when its work has, for work that would never end by itself.
 //!
-//! It comes by the alarm, so it is heard also while every slot runs user code and nobody reads the link. The native thread
-//! that hears it must not wait for the GIL (it is a net against orphans): listeners run in a thread of their own.
+//! The order comes by the alarm, so it is heard also while every slot runs user code and nobody reads the link. The
+//! native thread that hears it must not wait for the GIL (it is a net against orphans): listeners run in a thread of
+//! their own.
 
 use std::sync::Arc;
 

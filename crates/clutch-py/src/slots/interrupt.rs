@@ -48,7 +48,7 @@ struct Running {
     waker: Option<Py<PyAny>>,
 }
 
-/// How far the work has been interrupted.
+/// Progress of the interrupt of a piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -56,9 +56,9 @@ enum Progress {
     Woken,
     /// An exception was sent to the thread, or was raised there.
     Sent,
-    /// It was raised in the thread itself.
+    /// The exception was raised in the thread itself.
     Raised,
-    /// It did not come out of what ran there, see [`SlotThreads::lost`]: another one follows.
+    /// The exception did not come out of the code that ran there, see [`SlotThreads::lost`]: another one follows.
     Lost,
 }
 
@@ -70,7 +70,7 @@ thread_local! {
 #[derive(Default)]
 pub struct SlotThreads {
     known: Mutex<Vec<Weak<SlotThread>>>,
-    /// How often the handler was to run, and how much of that it has done.
+    /// Number of times that the handler was to run, and how many of them it has done.
     expected: AtomicU32,
     handled: AtomicU32,
 }
@@ -125,7 +125,7 @@ impl SlotThreads {
         self.with_mine(|slot| slot.running.lock().word.is_some())
     }
 
-    /// What wakes this thread when it waits in a way that no exception ends; none: no more.
+    /// Sets the callable that wakes this thread from a wait that no exception ends; none to remove it.
     pub fn set_waker(&self, waker: Option<Py<PyAny>>) {
         let before = self.with_mine(|slot| std::mem::replace(&mut slot.running.lock().waker, waker));
         drop(before);
@@ -172,8 +172,8 @@ impl SlotThreads {
         Ok(hit)
     }
 
-    /// What was raised in this thread came where the interpreter only prints exceptions: in a finalizer, say. False: it was
-    /// no interrupt of the work here.
+    /// Notes that an exception raised in this thread came where the interpreter only prints exceptions: in a finalizer,
+    /// say. Returns false if it was no interrupt of the work here.
     pub fn lost(&self) -> bool {
         self.with_mine(|slot| {
             let mut running = slot.running.lock();
@@ -249,7 +249,7 @@ impl SlotThread {
         is_to_stop
     }
 
-    /// What was sent to this very thread and not raised yet is not raised any more.
+    /// Takes back an exception that was sent to this very thread and has not been raised yet.
     fn take_back(&self, py: Python<'_>) {
         if py.version_info() >= (3, 12) {
             // SAFETY: the exception is one of this thread.

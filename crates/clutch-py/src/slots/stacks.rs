@@ -18,13 +18,13 @@ use pyo3::prelude::*;
 
 use super::interrupt::{SlotThreads, Thread};
 
-/// How long to wait for the GIL. A thread that runs Python releases it after 5 ms.
+/// Maximum time to wait for the GIL. A thread that runs Python releases it after 5 ms.
 const ASKED: Duration = Duration::from_millis(15);
 
-/// How long one thread may take to write its stacks.
+/// Maximum time for one thread to write its stacks.
 const WRITTEN: Duration = Duration::from_millis(500);
 
-/// How often a thread that wrote nothing is asked again, and after how long.
+/// Maximum number of attempts while a thread writes nothing, and the time after each.
 const TRIES: u32 = 10;
 const TRIED: Duration = Duration::from_millis(1);
 
@@ -34,17 +34,18 @@ const TEXT_BYTES_MAX: usize = 30 << 10;
 /// Most threads that are shown beside the main thread.
 const THREADS_SHOWN: usize = 100;
 
-/// How long event loops have to tell where their tasks stand, once the threads have told. Short: the caller of work
+/// Time that event loops have to tell where their tasks stand, once the threads have told. Short: the caller of work
 /// past its deadline waits for both.
 const TASKS_WAIT: Duration = Duration::from_millis(10);
 
-/// Where faulthandler writes, and how its end is known.
+/// File that faulthandler writes to, and the descriptor that tells its end.
 #[derive(Debug)]
 pub struct Stacks {
     file: OwnedFd,
     /// Signalled when faulthandler's handler has ended, in whatever way.
     written: OwnedFd,
-    /// Its handler shows the thread that it runs in: what another one runs may change while it is looked at.
+    /// Signal whose handler shows only the thread that it runs in: the frames of another thread may change while it is
+    /// read.
     signal: i32,
     /// Parts of the lines of frames that are not the user's code, but carry it.
     carriers: Vec<String>,
@@ -73,7 +74,8 @@ impl Stacks {
         self.file.as_raw_fd()
     }
 
-    /// Where the tasks stand that event loops run here, then the stacks of the threads, those of `busy` first.
+    /// Returns the stacks of the tasks that event loops run here, then those of the threads, the threads of `busy`
+    /// first.
     pub fn take(&self, slots: &Arc<SlotThreads>, busy: &[Thread]) -> Vec<u8> {
         let others = busy.iter().copied().filter(|thread| *thread != self.main).take(THREADS_SHOWN);
         let threads: Vec<Thread> = others.chain([self.main]).collect();
@@ -141,7 +143,7 @@ impl Stacks {
     }
 }
 
-/// What an event loop calls with the stack of its task.
+/// Callable for an event loop, which passes it the stack of its task.
 #[pyclass(frozen, module = "clutch._core")]
 struct Tell(Mutex<Sender<String>>);
 
@@ -166,7 +168,7 @@ fn tell_all(
     if slots.has_loops() { slots.show_tasks(Bound::new(py, Tell(Mutex::new(tell)))?.as_any()) } else { Ok(()) }
 }
 
-/// What the loops have told: all of them, or those that came to it in time.
+/// Returns the texts of the loops: of all of them, or of those that told in time.
 fn wait_told(told: &Receiver<String>) -> Vec<String> {
     let until = Instant::now() + TASKS_WAIT;
     let mut texts = Vec::new();

@@ -1,7 +1,8 @@
 //! The native thread of a worker: net (a) against orphans, the alarm, the end of waiting for results that wait for
 //! company, and shared memory that is not used again.
 //!
-//! It needs neither Python nor the GIL. When the link or the dispatcher ends, it kills the worker's own process group.
+//! The thread needs neither Python nor the GIL. When the link or the dispatcher ends, it kills the worker's own process
+//! group.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,8 +28,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(3);
 /// Number of checks after which TERM has to end the work.
 const AGAIN_MAX: u32 = 30;
 
-/// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown,
-/// endless work is to end.
+/// Alarm, by which the dispatcher asks this worker, beside its link, to interrupt code, to show stacks, or to end
+/// endless work.
 pub struct Alarm {
     pub socket: Tracked,
     pub threads: Arc<SlotThreads>,

@@ -18,7 +18,7 @@ const FREE_BYTES_MAX: usize = 256 << 20;
 
 const FREE_MAX: usize = 64;
 
-/// How often free regions are swept, as long as there are any.
+/// Interval at which free regions are swept, as long as there are any.
 const SWEEP_EACH: Duration = Duration::from_secs(1);
 
 /// Number of sweeps that a region must be free for before it is returned to the kernel.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// What ends the child alone.
+/// Signals that end the child alone.
 const CRASHES: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 #[repr(align(64))]

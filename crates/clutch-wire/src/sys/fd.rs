@@ -140,7 +140,7 @@ pub fn descriptor_limit_before() -> Option<u64> {
     Some(LIMIT_BEFORE.load(Ordering::Acquire)).filter(|limit| *limit > 0)
 }
 
-/// How many descriptors this process may have more, once its soft limit is raised to the hard one.
+/// Returns how many more descriptors this process may open, once its soft limit is raised to the hard one.
 pub fn descriptors_left() -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let hard = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);

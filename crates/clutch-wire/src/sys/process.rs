@@ -15,7 +15,7 @@ pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// How a process group is ended: TERM may be ignored, KILL cannot be.
+/// Signal that ends a process group: TERM may be ignored, KILL cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EndSignal {

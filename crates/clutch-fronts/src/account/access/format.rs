@@ -1,4 +1,4 @@
-//! How a line of the access log is written: as text in pieces, or as a JSON object.
+//! Writes a line of the access log: as text in pieces, or as a JSON object.
 //!
 //! The usual text is the combined format of web servers, then seconds (in the pool's line, until the head, until the end) and
 //! how it ended. What a client or an app has said is escaped wherever it stands.
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::record::{HeaderText, KeptFields, REQUEST_ID, Record, RequestFacts};
 
-/// What stands for what is not known.
+/// Placeholder for an unknown value.
 const NONE: &str = "-";
 
 enum LinePart {
@@ -25,7 +25,7 @@ enum LinePart {
     Fact(LogFact),
 }
 
-/// How lines are written, and so what a record has to keep.
+/// Format of lines, and so which fields a record has to keep.
 pub(super) struct Line {
     /// None: as JSON.
     pieces: Option<Vec<LinePart>>,

@@ -1,4 +1,4 @@
-//! What is known of one request: copies of what its line names, and when and how it ended.
+//! Records of requests: copies of the fields that a line names, and when and how the request ended.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::net::peer::Peer;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a client or an app has said in one header: a copy, since a slice would keep all that was read with it.
+/// Value of one header, sent by a client or an app: a copy, since a slice would keep alive all that was read with it.
 pub(super) type HeaderText = Option<Box<[u8]>>;
 
 fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[HeaderText]> {
     names.iter().map(|name| headers.get(name).map(|value| value.as_bytes().into())).collect()
 }
 
-/// What lines name, and so what a record keeps.
+/// Fields that lines name, and so those that a record keeps.
 #[derive(Default)]
 pub(super) struct KeptFields {
     /// Headers.
@@ -30,7 +30,7 @@ pub(super) struct KeptFields {
 }
 
 impl KeptFields {
-    /// Who the client says it is, by Basic authentication; its password is not kept.
+    /// Returns the user name that the client gave by Basic authentication; the password is not kept.
     pub(super) fn user(&self, headers: &HeaderMap) -> HeaderText {
         let value = headers.get(AUTHORIZATION).filter(|_| self.user)?.as_bytes();
         let (scheme, both) = value.split_at_checked(6)?;
@@ -39,13 +39,13 @@ impl KeptFields {
     }
 }
 
-/// What a request asked for.
+/// Facts of a request's head.
 #[derive(Debug)]
 pub(super) struct RequestFacts {
     pub(super) method: Method,
     pub(super) target: Box<str>,
     pub(super) version: Version,
-    /// Of those headers that the line names.
+    /// Values of the headers that the line names.
     pub(super) headers: Box<[HeaderText]>,
     pub(super) user: HeaderText,
 }
@@ -77,7 +77,7 @@ impl RequestFacts {
     }
 }
 
-/// One request, as far as it has come.
+/// Record of one request, as far as it has come.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(super) peer: Arc<Peer>,
@@ -94,7 +94,7 @@ pub(crate) struct Record {
     pub(super) head_after: Option<Duration>,
     pub(super) ended_after: Duration,
     pub(super) status: Option<u16>,
-    /// Of the response, those that the line names.
+    /// Values of the response headers that the line names.
     pub(super) response_headers: Box<[HeaderText]>,
     pub(super) bytes: u64,
     pub(super) end: End,
@@ -124,13 +124,13 @@ impl Record {
         Record::begin(peer, Some(RequestFacts::of(head, named)))
     }
 
-    /// What proxies say of it. `waited`: before it came to us.
+    /// Stores the facts that proxies gave. `waited`: the time before the request came to us.
     pub(crate) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
         (self.client, self.waited) = (client, waited);
         self.is_secure = is_secure.unwrap_or(self.is_secure);
     }
 
-    /// Of what became no request.
+    /// Makes the record of a connection on which no request came.
     pub(crate) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
         let mut record = Record::begin(peer, None);
         record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);

@@ -1,11 +1,11 @@
-//! How a connection has ended, and what is told of it beside its requests.
+//! End of a connection, and what is logged of it besides its requests.
 
 use std::error::Error;
 use std::time::Instant;
 
 use crate::account::figures::End;
 
-/// How a connection was when it ended.
+/// State of a connection when it ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
     pub(crate) ended: Ended,
@@ -17,7 +17,7 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// What is told of it, beside its requests.
+    /// Returns what to log besides the requests.
     pub(crate) fn unheard(&self) -> Option<Unheard> {
         let Closed { ended, came, head_since, is_first } = *self;
         // Bytes that came while no request ran need not be those of a head: what is left of the body of the request before,
@@ -46,16 +46,16 @@ pub(crate) struct Unheard {
     pub(crate) end: End,
 }
 
-/// What ended a connection of HTTP.
+/// Cause of the end of an HTTP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// The client closed it, or either side had said that it would end.
     Itself,
     /// A limit of its client was reached.
     Cut,
-    /// What came was no HTTP, and the client was told so.
+    /// The bytes were not HTTP, and the client was told so with this status.
     Malformed(u16),
-    /// What came was no HTTP/2: the client was told by GOAWAY.
+    /// The bytes were not HTTP/2: the client was told by GOAWAY.
     Violated,
     /// The connection was lost; `in_message`: in the middle of one.
     Lost { in_message: bool },
@@ -76,7 +76,7 @@ impl Ended {
     }
 }
 
-/// What hyper answers by itself.
+/// Returns the status with which hyper answers by itself.
 fn status_of(error: &hyper::Error) -> u16 {
     match error.is_parse_too_large() {
         // It tells the two apart by words alone.

@@ -1,4 +1,4 @@
-//! Where the lines of HTTP/1 end on a connection, read beside the HTTP library.
+//! Finds the ends of HTTP/1 lines on a connection, beside the HTTP library.
 //!
 //! The library takes a lone LF for the end of a line in a head, and does not in trailers. A proxy that reads it the other
 //! way finds other requests in the same bytes than we do (request smuggling), so a line ends by CRLF here, or the
@@ -9,7 +9,7 @@ use std::io;
 
 use crate::net::protocol::Protocol;
 
-/// What HTTP/2 with prior knowledge begins with.
+/// Connection preface of HTTP/2 with prior knowledge.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// No head is valid with it: the library answers 400 and closes the connection.
@@ -41,7 +41,7 @@ enum FramingState {
     Broken,
 }
 
-/// How the body of the head that is being read is framed.
+/// Framing that the head being read announces for its body.
 #[derive(Clone, Copy, Debug, Default)]
 struct Announced {
     length: u64,
@@ -49,14 +49,14 @@ struct Announced {
     is_websocket: bool,
 }
 
-/// One connection.
+/// Framing of one connection.
 #[derive(Debug)]
 pub(super) struct Framing {
     protocol: Protocol,
     state: FramingState,
     is_http2: bool,
     announced: Announced,
-    /// Of the line that is being read, what came with earlier reads.
+    /// Bytes of the current line that came with earlier reads.
     line: Vec<u8>,
     /// The line is the first of its head.
     is_first: bool,
@@ -70,7 +70,7 @@ impl Framing {
         Framing { protocol, state, is_http2: false, announced, line: Vec::new(), is_first: true, chunk: 0 }
     }
 
-    /// Its preface has come.
+    /// Returns whether the preface of HTTP/2 has come.
     pub(super) fn is_http2(&self) -> bool {
         self.is_http2
     }
@@ -109,7 +109,8 @@ impl Framing {
         if self.state == FramingState::Broken { Err(violated()) } else { Ok(()) }
     }
 
-    /// Of the very first bytes. What is no preface begins a head, whole: what was kept of it is its first line's.
+    /// Reads the very first bytes. If they are no preface, they begin a head; the bytes kept so far belong to its first
+    /// line.
     fn preface(&mut self, bytes: &mut [u8], seen: usize) -> usize {
         let wanted = &PREFACE[seen..];
         let same = bytes.iter().zip(wanted).take_while(|(byte, wanted)| byte == wanted).count();
@@ -133,7 +134,7 @@ impl Framing {
         if matches!(self.state, FramingState::Head | FramingState::Broken) { 0 } else { same }
     }
 
-    /// One line of a head, or the part of it that is there.
+    /// Reads one line of a head, or the part of it that is there.
     fn head(&mut self, bytes: &mut [u8]) -> usize {
         let Some(end) = memchr::memchr(b'\n', bytes) else {
             self.line.extend_from_slice(bytes);
@@ -241,7 +242,7 @@ pub(super) fn names_websocket(value: &[u8]) -> bool {
     value.windows(b"websocket".len()).any(|word| word.eq_ignore_ascii_case(b"websocket"))
 }
 
-/// How many of the bytes that are there belong to it, and how many of it are left.
+/// Returns how many of the bytes that are there belong to the body, and how many of the body are left.
 fn taken(there: usize, left: u64) -> (usize, u64) {
     let taken = usize::try_from(left).map_or(there, |left| left.min(there));
     (taken, left - taken as u64)
@@ -257,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// What the library gets, in reads of so many bytes; none: an error.
+    /// Returns the bytes that the library gets, in reads of `step` bytes; none if there was an error.
     fn passed(bytes: &[u8], step: usize) -> Option<Vec<u8>> {
         passed_as(Protocol::Either, bytes, step)
     }

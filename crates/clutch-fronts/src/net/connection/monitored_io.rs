@@ -15,14 +15,14 @@ use super::watch::Watch;
 use crate::net::protocol::Protocol;
 use crate::net::stream::Io;
 
-/// How long a client whose request was answered before it was whole may go on sending it.
+/// Maximum time that a client may go on sending a request that was answered before it was whole.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// A connection's socket, under TLS where that is spoken: what the client takes shows here alone.
 pub(crate) struct Metered {
     io: Box<dyn Io>,
     watch: Arc<Watch>,
-    /// It was full when it was written to last, and what lies above has not written all since.
+    /// The socket was full at the last write, and the layer above has not written everything since.
     is_blocked: bool,
 }
 
@@ -174,8 +174,8 @@ impl AsyncWrite for Guarded {
         Pin::new(&mut self.get_mut().io).poll_flush(context)
     }
 
-    /// Where more of a request is on its way, a socket that is closed is reset, and the client may lose the answer that
-    /// it has not read (RFC 9112, 9.6).
+    /// Shuts down the write side, and lingers while more of a request is on its way. A socket closed at once would be
+    /// reset, and the client may lose the answer that it has not read (RFC 9112, 9.6).
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.lingers.is_none() {

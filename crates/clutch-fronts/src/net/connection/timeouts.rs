@@ -1,4 +1,4 @@
-//! What a connection is doing, and since when: a pure machine that says when its client has been too slow.
+//! Timeouts of a connection: a pure machine that knows its state, and says when its client has been too slow.
 //!
 //! Where no request runs, the connection is idle, or a head is on its way. Where bytes wait for the client, it takes some
 //! of them now and then, or is too slow. Each has its limit. The time is always given; nothing here reads a clock or waits.
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-/// Of what waits for it, a client has to take so much, or all, in the time for writing: a byte now and then is a way to
-/// hold a response for as long as one likes.
+/// Minimum number of bytes that a client has to take within the timeout for writing, or all that waits if that is less.
+/// Without a minimum, a byte now and then would hold a response for as long as one likes.
 const TAKEN_BYTES_MIN: usize = 1024;
 
-/// How long clients may take.
+/// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) head: Duration,
@@ -43,7 +43,7 @@ impl Waiting {
     }
 }
 
-/// What of one response over HTTP/2 was handed over.
+/// Backlog of one HTTP/2 response: bytes that were handed over.
 #[derive(Debug, Default)]
 struct StreamBacklog {
     /// Not taken yet.
@@ -65,7 +65,7 @@ impl Limits {
     }
 }
 
-/// What a limit that has been reached asks for.
+/// Action to take when a limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Take no further request; end when none runs.
@@ -74,14 +74,14 @@ pub(super) enum Verdict {
     Cut,
 }
 
-/// One connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct Timeouts {
     /// Requests whose responses have not ended.
     running: u32,
     requests: u64,
     is_http2: bool,
-    /// It was told that it has to end.
+    /// The connection was told to end.
     leaves: bool,
     /// Since when no request runs.
     idle_since: Instant,
@@ -112,7 +112,7 @@ impl Timeouts {
         self.running == 0 && self.head_since.is_none()
     }
 
-    /// Its frames are no heads.
+    /// Notes that the connection speaks HTTP/2, whose frames are not heads.
     pub(super) fn speaks_http2(&mut self) {
         self.is_http2 = true;
         self.head_since = None;
@@ -133,7 +133,7 @@ impl Timeouts {
         self.blocked.iter_mut().for_each(|waiting| waiting.took(bytes, now));
     }
 
-    /// It has taken all that there was.
+    /// Notes that the client has taken everything that waited.
     pub(super) fn flushed(&mut self) {
         self.blocked = None;
     }
@@ -147,7 +147,7 @@ impl Timeouts {
         if is_http2 { self.streams.insert(StreamBacklog::default()) } else { 0 }
     }
 
-    /// Its response has ended, or will never be.
+    /// Notes that a response has ended, or will never come.
     pub(super) fn ended(&mut self, key: usize, now: Instant) {
         self.running -= 1;
         if self.is_http2 {
@@ -165,7 +165,7 @@ impl Timeouts {
         stream.waiting.get_or_insert(Waiting::since(now));
     }
 
-    /// Of that, so much is on its way to the client.
+    /// Notes that so many of these bytes are on their way to the client.
     pub(super) fn took(&mut self, key: usize, bytes: usize, now: Instant) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.bytes -= bytes;

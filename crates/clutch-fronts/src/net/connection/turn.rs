@@ -1,4 +1,4 @@
-//! One request of a connection, from its head until its client has taken the response, and the body that it goes out in.
+//! Serves one request of a connection, from its head until its client has taken the response, and paces its body.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::watch::Watch;
 use crate::account::figures::End;
 use crate::account::{Account, BrokenOff};
 
-/// What is handed over at a time on one stream of HTTP/2, where many share a connection.
+/// Maximum number of bytes handed over at a time on one HTTP/2 stream, where many share a connection.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 
 /// Shared by whoever answers the request, by the body of the response, and by its pieces on their way.
@@ -108,7 +108,7 @@ impl Drop for Piece {
 pub(crate) struct Paced<B> {
     body: B,
     turn: Arc<Turn>,
-    /// Of what the body gave last.
+    /// Remaining bytes of the last part of the body.
     rest: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What the tasks of one connection share, and how it is driven to its end.
+//! State that the tasks of one connection share, and the loop that drives the connection to its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::timeouts::{Limits, Timeouts, Verdict};
 use crate::account::figures::Figures;
 use crate::net::stream::ConnectionPermit;
 
-/// What the tasks of one connection share.
+/// State that the tasks of one connection share.
 pub(crate) struct Watch {
     pub(super) limits: Limits,
     pub(super) came: Instant,

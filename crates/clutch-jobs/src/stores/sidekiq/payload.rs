@@ -1,7 +1,7 @@
 //! The JSON of one job, as Sidekiq and Exq write it.
 //!
-//! Its fields stay in their order and to the byte as they came, also those that nobody here knows: only what has changed is
-//! written anew.
+//! The fields stay in their order and to the byte as they came, also those that nobody here knows: only what has
+//! changed is written anew.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ use clutch_wire::sys;
 use crate::link::{Filled, Inbox};
 use crate::work::WorkId;
 
-/// What a worker answers: the stacks as text, for this work or this question.
+/// Answer of a worker: the stacks as text, for this work or this question.
 #[derive(Debug)]
 pub struct Stacks {
     pub id: u64,
@@ -68,7 +68,7 @@ impl Alarm {
         let _ = sys::send(self.socket(), bytes, &[], false);
     }
 
-    /// What has come since the last time, and whether the other end is gone.
+    /// Returns the answers that have come since the last call, and whether the other end is gone.
     pub fn answers(&self) -> (Vec<Stacks>, bool) {
         let mut inbox = self.inbox.lock();
         let mut answers = Vec::new();
@@ -92,7 +92,7 @@ fn take_frames(inbox: &mut Inbox, answers: &mut Vec<Stacks>) {
     }
 }
 
-/// How long tasks have to show where they wait, once the threads have.
+/// Time that tasks have to show where they wait, once the threads have.
 const TASKS_WAIT: Duration = Duration::from_millis(100);
 
 /// Questions for stacks that somebody waits for.
@@ -108,7 +108,7 @@ struct Open {
     parts: HashMap<u64, Parts>,
 }
 
-/// What has come of the stacks: of the threads by the alarm, of tasks or greenlets by the link.
+/// Parts of the stacks that have come: of the threads by the alarm, of tasks or greenlets by the link.
 #[derive(Debug)]
 pub(in crate::pool) struct Parts {
     tasks: Option<String>,
@@ -129,7 +129,7 @@ impl Parts {
         self.threads.is_some() && self.tasks.is_some()
     }
 
-    /// What there is, the tasks first.
+    /// Returns the text of the parts that there are, the tasks first.
     pub(in crate::pool) fn text(self) -> String {
         let parts = [self.tasks, self.threads].into_iter().flatten().filter(|text| !text.is_empty());
         parts.collect::<Vec<_>>().join("\n")

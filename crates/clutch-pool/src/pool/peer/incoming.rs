@@ -1,4 +1,4 @@
-//! What a worker has said, read from its frames.
+//! Messages of a worker, read from its frames.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::link::{Inbox, Received};
 use crate::pool::Memory;
 use crate::work::{Outcome, WorkId};
 
-/// What a worker said.
+/// Message of a worker.
 pub(in crate::pool) enum Incoming {
     Finished {
         id: WorkId,
@@ -144,7 +144,8 @@ fn add_item(items: &mut Items, received: &Received<'_>) -> Result<(), WireError>
     Ok(())
 }
 
-/// What was lost on its way for want of a descriptor or memory here is one answer's failure; any other error is the link's.
+/// Makes a read that failed for want of a descriptor or memory here the failure of one answer; any other error is the
+/// link's.
 fn readable<T>(read: Result<T, WireError>) -> Result<Result<T, Failure>, WireError> {
     match read {
         Ok(value) => Ok(Ok(value)),

@@ -30,7 +30,7 @@ impl WaitingLine {
         self.queue.len() + self.suspects.len()
     }
 
-    /// How many wait for room in the queue.
+    /// Returns the number of submitters that wait for room in the queue.
     pub(super) fn blocked(&self) -> usize {
         self.blocked.len()
     }

@@ -1,4 +1,4 @@
-//! What the machine knows of one worker: its slots, what was sent to it, and how much more it may get.
+//! Load of one worker: its slots, what was sent to it, and how much more it may get.
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,9 @@ pub const STALLED: Duration = Duration::from_millis(1);
 /// Why a worker gets nothing for the time being. Several reasons may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
-    /// Its process is stopped by a signal.
+    /// The worker's process is stopped by a signal.
     Stopped,
-    /// Its memory is at the limit.
+    /// The worker's memory is at the limit.
     Memory,
     /// There was no room to send it more: it keeps what it has.
     Starved,
@@ -82,7 +82,7 @@ pub(super) struct Load {
     pub(super) alone: Alone,
     calls: u64,
     calls_max: Option<u64>,
-    /// It is to end: what is endless in it goes on until then.
+    /// Time by which the worker is to end: endless work goes on until then.
     pub(super) ends_by: Option<Instant>,
 }
 
@@ -134,7 +134,7 @@ impl Load {
         self.calls
     }
 
-    /// It has had all the calls it may have.
+    /// Returns whether the worker has had all the calls that it may have.
     pub(super) fn is_spent(&self) -> bool {
         self.calls_max.is_some_and(|most| self.calls >= most)
     }
@@ -148,7 +148,7 @@ impl Load {
         if self.takes() { self.slots.saturating_sub(self.sent.len()) } else { 0 }
     }
 
-    /// Its slots, where it takes work.
+    /// Returns the worker's slots if it takes work, else 0.
     pub(super) fn taking(&self) -> usize {
         if self.takes() { self.slots } else { 0 }
     }
@@ -170,7 +170,7 @@ impl Load {
         self.may_run_suspect() && self.sent.is_empty()
     }
 
-    /// Of its slots, in 1024ths; less than any other where nothing runs.
+    /// Returns the used part of the slots, in 1024ths; less than any other where nothing runs.
     pub(super) fn filled(&self) -> usize {
         if self.sent.is_empty() { 0 } else { 1 + self.sent.len() * 1024 / self.slots }
     }
@@ -210,7 +210,7 @@ impl Load {
         self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
     }
 
-    /// What was sent ahead is taken back from it.
+    /// Notes that the worker stands still: work sent ahead is taken back from it.
     pub(super) fn stands_still(&mut self) {
         self.ahead_max = 0;
     }

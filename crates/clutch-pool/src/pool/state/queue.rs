@@ -73,7 +73,7 @@ impl Queue {
         None
     }
 
-    /// What [`Queue::pop`] would return.
+    /// Returns the id that [`Queue::pop`] would return.
     pub fn peek(&mut self, is_live: impl Fn(WorkId) -> bool) -> Option<WorkId> {
         for lane in &mut self.lanes {
             while let Some(id) = lane.front() {

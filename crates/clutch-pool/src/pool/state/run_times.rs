@@ -1,4 +1,4 @@
-//! How long the functions of a pool run: what may be sent ahead of a busy slot is chosen by it.
+//! Run times of a pool's functions: they decide what may be sent ahead of a busy slot.
 
 use crate::work::FunctionId;
 

@@ -1,4 +1,4 @@
-//! What is on one worker's link, in the order of sending; any of it may leave.
+//! Work on one worker's link, in the order of sending; any of it may leave.
 
 use std::collections::VecDeque;
 

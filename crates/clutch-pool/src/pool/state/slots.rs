@@ -60,7 +60,7 @@ impl SubAssign for Totals {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Standing {
     totals: Totals,
-    /// How far a worker with a free slot is filled.
+    /// Fill level of a worker with a free slot.
     filled: Option<usize>,
     /// For a worker that may get work ahead: its load of each slot; and when it stands still unless it makes progress.
     low: Option<(u64, Instant)>,
@@ -175,7 +175,7 @@ impl Slots {
         None
     }
 
-    /// Those with work ahead, who has stood still longest first.
+    /// Returns the workers with work ahead, the one that has stood still longest first.
     pub(super) fn with_work_ahead(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
         self.ahead.iter().filter_map(|(_, worker)| Some((*worker, self.loads.get(worker)?)))
     }

@@ -45,7 +45,7 @@ impl Core {
         Some(if items > 0 { format!("{what} (item {item} of {items} of a map)") } else { what })
     }
 
-    /// How long a call has run on this worker.
+    /// Returns the time that a call has run on this worker.
     pub(in crate::pool) fn ran(&self, work: OnLink) -> Duration {
         let sent = self.machine.sent_at(work.id, work.worker);
         sent.map_or(Duration::ZERO, |sent| work.now.saturating_duration_since(sent))

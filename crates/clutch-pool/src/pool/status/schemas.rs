@@ -1,4 +1,4 @@
-//! What network callers may know of a pool's tools before they call one, as its zygote told it.
+//! Schemas of a pool's tools, told by its zygote, for network callers before they call one.
 //!
 //! The schemas stay the text that the zygote wrote: nothing here reads them, and their members keep their order.
 
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Of one image.
+/// Schemas of the tools of one image.
 #[derive(Debug, Deserialize)]
 pub struct ToolSchemas {
     pub tools: Vec<ToolSchema>,
-    /// What the shared forms refer to. Each name begins with that of the pool and a dot.
+    /// Definitions that the shared forms refer to. Each name begins with that of the pool and a dot.
     pub definitions: BTreeMap<String, Box<RawValue>>,
 }
 
@@ -22,7 +22,7 @@ pub struct ToolSchema {
     /// First line of the docstring.
     pub summary: String,
     pub description: String,
-    /// It answers with many values, one by one; `result` is one of them.
+    /// The tool answers with many values, one by one; `result` is one of them.
     pub stream: bool,
     /// Why a schema is empty.
     pub note: Option<String>,

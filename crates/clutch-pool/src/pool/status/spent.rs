@@ -8,7 +8,7 @@ use clutch_wire::Payload;
 use crate::slowest::Slowest;
 use crate::work::{FunctionId, Running};
 
-/// How one worker's time was spent.
+/// Time of one worker, by how it was spent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pool) struct Life {
     /// Since when the worker is waited for.
@@ -46,17 +46,17 @@ pub struct Slow {
 /// Time that a pool has spent since it was made.
 #[derive(Clone, Debug, Default)]
 pub struct Insights {
-    /// How many there were so far.
+    /// Number of workers so far.
     pub workers: u64,
     pub spent: Spent,
     /// The longest first, with their nanoseconds.
     pub slowest: Vec<(u64, Slow)>,
 }
 
-/// How often it is told, at most, that the pool refuses work.
+/// Minimum time between two warnings that the pool refuses work.
 const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
 
-/// How much work has ended, by how.
+/// Counts of ended work, by how it ended.
 #[derive(Debug, Default)]
 pub(in crate::pool) struct Tally {
     pub(in crate::pool) done: u64,

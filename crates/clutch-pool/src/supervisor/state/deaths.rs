@@ -1,4 +1,4 @@
-//! How many deaths nobody asked for a pool may have in a minute before its next starts wait.
+//! Counts the deaths that nobody asked for: a pool may have so many in a minute before its next starts wait.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How workers ended, in words.
+//! Describes how workers ended, in words.
 
 use clutch_wire::sys::Fate;
 
@@ -22,7 +22,7 @@ pub(super) fn why_it_ended(worker: &Worker, fate: Option<Fate>) -> &'static str 
     }
 }
 
-/// How a worker ended, in words.
+/// Describes how a worker ended, in words.
 pub fn fate_text(fate: Option<Fate>) -> String {
     match fate {
         Some(Fate::Signaled(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),

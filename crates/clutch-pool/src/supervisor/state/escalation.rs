@@ -1,4 +1,4 @@
-//! How one worker is ended that does not end by itself: TERM, then KILL, each step with its limit.
+//! Ends one worker that does not end by itself: TERM, then KILL, each step with its limit.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use std::time::Instant;
 pub(super) const GRACE_OVER: &str = "it was told to end, and its grace has passed";
 const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in order";
 
-/// How far the end of one worker has come. Each step but the last has its limit, and there is no way back.
+/// Progress of the end of one worker. Each step but the last has its limit, and there is no way back.
 #[derive(Clone, Debug)]
 pub(super) enum Escalation {
     /// The worker may end in order.

@@ -90,12 +90,12 @@ impl Fleet {
         self.workers.values().filter_map(|worker| worker.retirement.private()).collect()
     }
 
-    /// How often a worker or a zygote was lost that nobody wanted to end.
+    /// Returns how often a worker or a zygote was lost that nobody wanted to end.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 
-    /// How many workers have ended, by reason.
+    /// Returns the number of workers that have ended, by reason.
     pub fn ends(&self) -> &BTreeMap<&'static str, u64> {
         &self.ends
     }
@@ -117,7 +117,7 @@ impl Fleet {
         self.workers.keys().copied().collect()
     }
 
-    /// Those of its workers.
+    /// Returns the generations of the workers.
     pub(super) fn generations(&self) -> BTreeSet<u32> {
         self.workers.values().map(|worker| worker.generation).collect()
     }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// How long the exit status of a worker that is dead, or whose link has ended, may take to arrive.
+/// Maximum time for the exit status to arrive of a worker that is dead, or whose link has ended.
 pub const STATUS_WAIT: Duration = Duration::from_millis(500);
-/// How long a worker that was killed may take to die: it is stuck in the kernel and runs no code of the user's any more.
+/// Maximum time for a worker that was killed to die: it is stuck in the kernel and runs no code of the user's any more.
 const DEATH_WAIT: Duration = Duration::from_secs(10);
 
 /// A worker's process and its link, whose end tells of the other's.
@@ -16,7 +16,7 @@ pub(super) enum ProcessLife {
     Alive { pid: i32, watched: bool },
     /// The link has ended, and the process is to follow.
     Unlinked { pid: Option<i32>, watched: bool, since: Instant },
-    /// How it ended is its zygote's to tell.
+    /// The process is dead; its zygote is to tell how it ended.
     Dead { pid: i32, unlinked: bool, since: Instant },
 }
 

@@ -1,4 +1,4 @@
-//! How a pool stops: no more work, then TERM to the workers that are left, then KILL, each step with its limit.
+//! Stops a pool: no more work, then TERM to the workers that are left, then KILL, each step with its limit.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::life::STATUS_WAIT;
 const STOP_TERM_MAX: Duration = Duration::from_millis(500);
 /// Time that a worker with nothing to do has to end in order at a stop without a grace for running work.
 pub const IDLE_LEAVE: Duration = Duration::from_secs(5);
-/// How often what should be dead is killed again: an order to fork may have been on its way.
+/// Interval at which what should be dead is killed again: an order to fork may have been on its way.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
 /// Why workers that start, or that a stop without a grace cuts off, are ended.

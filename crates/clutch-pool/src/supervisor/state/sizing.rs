@@ -1,4 +1,4 @@
-//! How many workers there should be, between which bounds, and how many slots each of them has.
+//! Size of a pool: how many workers there should be, between which bounds, and how many slots each of them has.
 
 use crate::config::{PoolConfig, Shape};
 use crate::supervisor::scale::Bounds;

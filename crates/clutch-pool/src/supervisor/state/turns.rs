@@ -168,7 +168,8 @@ impl Fleet {
         }
     }
 
-    /// Those that are not ready yet, then the first of `idlest`, then the last.
+    /// Returns the workers that cost least to end: those that are not ready yet, then the first of `idlest`, then the
+    /// last.
     fn cheapest(&self, count: usize, idlest: &[WorkerKey]) -> Vec<WorkerKey> {
         let ranks: HashMap<WorkerKey, usize> = idlest.iter().enumerate().map(|(rank, key)| (*key, rank)).collect();
         let cost = |worker: &Worker| match worker.state() {

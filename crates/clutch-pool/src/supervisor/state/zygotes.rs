@@ -9,7 +9,7 @@ use super::Action;
 use crate::config::Shape;
 use crate::pool::{Denied, Ticket};
 
-/// How long a zygote that was told to end may take for it before it is killed.
+/// Maximum time for a zygote that was told to end before it is killed.
 const END_WAIT: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ impl ClaimedJob {
         &self.job.tool
     }
 
-    /// What `CurrentJob` reads.
+    /// Returns the fields that `CurrentJob` reads.
     #[getter]
     fn details<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &InlineRunner::details(&self.job))

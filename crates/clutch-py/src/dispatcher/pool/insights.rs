@@ -1,4 +1,5 @@
-//! What a pool knows of the time of its workers, for Python: the arguments of what ran longest are read when it is asked.
+//! Converts a pool's insights for Python: how its workers' time was spent, and the slowest calls. The arguments of
+//! these calls are decoded when they are asked for.
 
 use clutch_pool::pool::{Insights, Slow};
 use clutch_wire::{Codec, Payload};

@@ -12,8 +12,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::handlers::http::method;
 
 thread_local! {
-    /// What the app's lifespan on this thread's loop keeps for its requests. Left as it is at the thread's end, which is
-    /// without Python: see [`crate::dispatcher::Bridge`].
+    /// Lifespan state of the app on this thread's loop, kept for its requests. It is not dropped at the thread's end,
+    /// which is without Python: see [`crate::dispatcher::Bridge`].
     static STATE: RefCell<ManuallyDrop<Option<Py<PyDict>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
