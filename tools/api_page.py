@@ -13,7 +13,6 @@ from typing import Any
 
 import clutch
 from clutch import _core, dispatcher, errors, insights, jobs, testing
-from clutch._jobs import records
 from clutch._pool.calls import Calls
 
 WIDTH_MAX = 100
@@ -111,7 +110,7 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
             (jobs.JobOptions, ()),
             (jobs.JobId, ()),
             (jobs.Job, ()),
-            (records.JobError, ()),
+            (jobs.JobError, ()),
             (jobs.Queue, ()),
             (clutch.current_job, ()),
             (jobs.CurrentJob, ("checkpoint", "progress")),

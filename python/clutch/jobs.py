@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.opening import LazyStore, offers_of
-from clutch._jobs.records import ENDS, STATES, Job, JobId, Queue, queue_of
+from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, Queue, queue_of
 from clutch._jobs.transaction import insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
@@ -28,7 +28,19 @@ from clutch.config.values import under_folder, without_password
 from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
-__all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
+__all__ = [
+    "Cancel",
+    "CurrentJob",
+    "Job",
+    "JobError",
+    "JobId",
+    "JobOptions",
+    "Jobs",
+    "Queue",
+    "Retry",
+    "Snooze",
+    "current_job",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")

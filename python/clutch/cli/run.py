@@ -135,9 +135,8 @@ class Server:
         self.log.start()
         try:
             run_until_signal(self, self.inbox)
-        except OSError as error:  # an address that is taken, a limit of the system
-            logs.log.error("cannot start: %s", error)
-            self.exit_code = 1
+        except OSError:
+            self.exit_code = 1  # `begin` has said why
         finally:
             self.inbox.close()
             if not self.log.finish(LOGGED_SECONDS):
@@ -145,10 +144,14 @@ class Server:
         return self.exit_code
 
     def begin(self) -> None:
-        if self.pidfile is not None:
-            self.pidfile.write()
-        self.dispatcher.open_control(self.socket, self._asked_to_stop)
-        self.dispatcher.start()
+        try:
+            if self.pidfile is not None:
+                self.pidfile.write()
+            self.dispatcher.open_control(self.socket, self._asked_to_stop)
+            self.dispatcher.start()
+        except OSError as error:  # an address that is taken, a limit of the system
+            logs.log.error("cannot start: %s", error)  # before the stop, which may take long or be cut short
+            raise
 
     def _never_ready(self, error: ConfigError) -> None:
         logs.log.error("%s", str(error).rstrip())  # it names the pool
@@ -185,6 +188,9 @@ class Server:
 
     def hurry(self, number: int) -> None:
         if self.actions.get(number) not in ENDS:
+            return
+        if not self.stop_was_asked:  # what ends was a start that failed: this signal is the first
+            self.stop_was_asked = True
             return
         logs.info(f"{signal.Signals(number).name} again: stopping at once; what still runs is cut off")
         # The zygotes and workers see our end and go too.

@@ -18,7 +18,7 @@ def front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> di
     """Returns its options, each decided, and its `kind`; nothing for a front that there is not."""
     place = f"fronts.{name}"
     kind = raw.get("kind", name)
-    if kind not in FRONTS:
+    if not isinstance(kind, str) or kind not in FRONTS:
         _unknown_kind(place, name, kind, report)
         return {}
     section = FRONTS[kind]

@@ -251,7 +251,8 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
     assert scene.events[-1:] == ["a is gone"]
-    assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
+    said = caplog.text
+    assert said.index("cannot start: 127.0.0.1:8080: address in use") < said.index("stopped")
 
 
 def test_a_second_signal_ends_at_once(scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,6 +239,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "invalid value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such front"),
         (SMALL + '[fronts.web]\nkind = "srve"\n', "fronts.web.kind", "no such kind"),
+        (SMALL + '[fronts.web]\nkind = ["serve"]\n', "fronts.web.kind", "no such kind"),
         ("pools = 3\n", "pools", "is not a table"),
         ("[pools]\napi = 3\n", "pools.api", "is not a table"),
         (SMALL + "queue = 3\n", "pools.api.queue", "is not a table"),
