@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clutch_pool::telemetry::{EventRecord, KeptRecord, Scope, Sink};
 use hyper::header::{CACHE_CONTROL, HeaderValue};
+use hyper::http::request::Parts;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at};
@@ -18,11 +19,12 @@ use tokio::time::{Instant, Interval, interval_at};
 use super::asked::{Answer, Asked};
 use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
+use crate::net::access_control::AccessControl;
 
 /// Events that wait for one client.
 const WAITING_MAX: usize = 1024;
 
-/// So often a silent stream says that it is there.
+/// Interval at which a silent stream says that it is there, and each asks whether its client may still hear it.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A comment.
@@ -46,6 +48,9 @@ impl Sink for Subscriber {
 }
 
 struct EventStream {
+    access_control: Arc<AccessControl>,
+    /// Head of the request, with the token or the cookie that let it in.
+    head: Parts,
     subscriber: Arc<Subscriber>,
     events: mpsc::Receiver<KeptRecord>,
     alive: Interval,
@@ -69,6 +74,8 @@ pub(super) async fn stream(asked: Asked) -> Answer {
     asked.plane.telemetry.subscribe(Arc::downgrade(&sink), scope);
     let mut permit = asked.permit;
     let mut stream = EventStream {
+        access_control: asked.access_control,
+        head: asked.head,
         subscriber,
         events,
         alive: interval_at(Instant::now() + ALIVE_INTERVAL, ALIVE_INTERVAL),
@@ -93,8 +100,14 @@ impl EventStream {
         {
             put(&mut text, event.name(), &json!(event));
         }
-        if self.alive.poll_tick(context).is_ready() && text.is_empty() {
-            text.push_str(ALIVE);
+        if self.alive.poll_tick(context).is_ready() {
+            // The session may have ended since, and the token may be none any more.
+            if self.access_control.check(&self.head).is_err() {
+                return Poll::Ready(None);
+            }
+            if text.is_empty() {
+                text.push_str(ALIVE);
+            }
         }
         if !text.is_empty() {
             return Poll::Ready(Some(text.into()));
@@ -106,4 +119,67 @@ impl EventStream {
 fn put(text: &mut String, name: &str, event: &serde_json::Value) {
     // JSON of serde has no line breaks.
     text.push_str(&format!("event: {name}\ndata: {event}\n\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use clutch_host::Address;
+    use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderName};
+
+    use super::*;
+    use crate::net::access_control::Guard;
+    use crate::net::sessions::Sessions;
+    use crate::net::tokens::Tokens;
+
+    const OWN: &str = "localhost:8080";
+
+    /// A guard whose tokens are in a file.
+    fn guard(file: &std::path::Path) -> Guard {
+        std::fs::write(file, "secret\n").expect("a file");
+        let tokens = Tokens::new("admin", None, file.to_str(), &Arc::default()).expect("tokens");
+        Guard { tokens, sessions: Some(Arc::new(Sessions::new(8080, false))), ..Guard::default() }
+    }
+
+    /// A stream that looks as often as it can.
+    fn stream(guard: &Guard, name: HeaderName, value: &HeaderValue) -> EventStream {
+        let address = Address::Tcp(([127, 0, 0, 1], 8080).into());
+        let request = hyper::Request::builder().uri("/events").header(HOST, OWN).header(name, value);
+        let (sender, events) = mpsc::channel(WAITING_MAX);
+        EventStream {
+            access_control: Arc::new(AccessControl::new("127.0.0.1:8080", &address, guard.clone())),
+            head: request.body(()).expect("a request").into_parts().0,
+            subscriber: Arc::new(Subscriber { events: sender, missed: AtomicU64::new(0) }),
+            events,
+            alive: tokio::time::interval(Duration::from_millis(1)),
+            greeting: String::new(),
+            leave: Box::pin(std::future::pending()),
+        }
+    }
+
+    async fn goes_on(stream: &mut EventStream) -> bool {
+        std::future::poll_fn(|context| stream.poll(context)).await.is_some()
+    }
+
+    #[test]
+    fn a_stream_ends_with_what_let_it_in() {
+        let file = std::env::temp_dir().join(format!("clutch-events-{}", std::process::id()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let guard = guard(&file);
+            let (Some(tokens), Some(sessions)) = (&guard.tokens, &guard.sessions) else { panic!("both are there") };
+            let set = sessions.sign_in(tokens, b"secret").expect("a session");
+            let cookie = HeaderValue::from_str(set.to_str().expect("text").split(';').next().expect("a pair"));
+            let cookie = cookie.expect("a cookie");
+            let mut by_cookie = stream(&guard, COOKIE, &cookie);
+            let mut by_token = stream(&guard, AUTHORIZATION, &HeaderValue::from_static("Bearer secret"));
+            assert!(goes_on(&mut by_cookie).await && goes_on(&mut by_cookie).await);
+            sessions.sign_out(&[(COOKIE, cookie)].into_iter().collect());
+            assert!(!goes_on(&mut by_cookie).await, "it is signed out");
+            assert!(goes_on(&mut by_token).await);
+            std::fs::write(&file, "other\n").expect("a file");
+            tokens.reload().expect("a file").expect("tokens");
+            assert!(!goes_on(&mut by_token).await, "its token is none any more");
+        });
+        std::fs::remove_file(&file).expect("gone");
+    }
 }
