@@ -244,20 +244,83 @@ fn a_session_ends_with_its_token() {
 }
 
 #[test]
+fn only_whoever_is_let_in_keeps_a_connection() {
+    let stage = Stage::new(config("api"));
+    let (fronts, open) = (serve(&[&stage], admin(Some("secret"))), serve(&[&stage], admin(None)));
+    let bearer = "Authorization: Bearer secret\r\n";
+    let wrong = r#"{"token": "wrong"}"#;
+    for (fronts, method, path, headers, body, status) in [
+        (&fronts, "GET", "/healthz", "", "", 401),
+        (&fronts, "GET", "/nope", "Authorization: Bearer wrong\r\n", "", 401),
+        (&fronts, "GET", "/healthz", "Host: evil.example\r\n", "", 400),
+        (&fronts, "POST", "/drain", "Origin: http://evil.example\r\n", "", 403),
+        (&fronts, "POST", "/sign-in", "", wrong, 401),
+        (&fronts, "POST", "/sign-in", "", "[]", 400),
+        (&open, "GET", "/process", "", "", 403),
+        (&open, "POST", "/sign-in", "", wrong, 409),
+    ] {
+        let mut client = client(fronts);
+        let request = client.request(method, path, headers, body);
+        client.send(&request);
+        let answer = client.response();
+        assert_eq!((answer.status, answer.header("connection")), (status, Some("close")), "{method} {path} {headers}");
+        assert!(client.rest().is_empty());
+    }
+    let mut foreign = client(&fronts);
+    foreign.host = "evil.example".to_owned();
+    let answer = foreign.get("/healthz");
+    assert_eq!((answer.status, answer.header("connection")), (421, Some("close")));
+    let mut client = client(&fronts);
+    assert_eq!(sign_in(&mut client, "secret").status, 200);
+    for (path, status) in [("/pools/api/drain", 200), ("/pools/nope/drain", 404), ("/pools/api/resume", 200)] {
+        let answer = client.post(path, bearer, "");
+        assert_eq!((answer.status, answer.header("connection")), (status, None), "{path}");
+    }
+}
+
+#[test]
+fn a_session_is_not_for_pages_at_other_ports() {
+    let browser = SignedIn::new(admin(Some("secret")), "secret");
+    let by = |site: &str| browser.ask("GET", "/process", &format!("Sec-Fetch-Site: {site}\r\n"));
+    for site in ["same-origin", "none"] {
+        assert_eq!(by(site).status, 200, "{site}");
+    }
+    for site in ["same-site", "cross-site", "", "none\r\nSec-Fetch-Site: same-site"] {
+        assert_eq!(by(site).problem(), "foreign-origin", "{site}");
+    }
+    let headers = format!("{}Sec-Fetch-Site: same-origin\r\n", browser.own_origin());
+    assert_eq!(browser.ask("POST", "/pools/api/drain", &headers).status, 200);
+}
+
+#[test]
+fn a_cookie_of_another_port_hides_no_session() {
+    let mut browser = SignedIn::new(admin(Some("secret")), "secret");
+    let (own, name) = (browser.cookie.clone(), browser.cookie.split('=').next().unwrap_or_default().to_owned());
+    browser.cookie = format!("{name}=; {name}=junk; {own}");
+    assert_eq!(browser.ask("GET", "/process", "").status, 200);
+    assert_eq!(browser.ask("POST", "/sign-out", &browser.own_origin()).status, 200);
+    browser.cookie = own;
+    assert_eq!(browser.ask("GET", "/process", "").problem(), "unauthorized");
+}
+
+#[test]
 fn sign_ins_with_wrong_tokens_are_refused_and_bounded() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(Some("secret")));
-    let mut client = client(&fronts);
-    let foreign = client.post("/sign-in", "Origin: http://evil.example\r\n", r#"{"token": "secret"}"#);
+    let ask = || client(&fronts);
+    let foreign = ask().post("/sign-in", "Origin: http://evil.example\r\n", r#"{"token": "secret"}"#);
     assert_eq!(foreign.problem(), "foreign-origin");
-    assert_eq!(client.post("/sign-in", "", "[]").problem(), "bad-request");
+    assert_eq!(ask().post("/sign-in", "", "[]").problem(), "bad-request");
     for nr in 0..10 {
-        let answer = sign_in(&mut client, ["", "secre", "secrets"][nr % 3]);
+        assert_eq!(sign_in(&mut ask(), "secret").status, 200, "only wrong ones count");
+        let answer = sign_in(&mut ask(), ["", "secre", "secrets"][nr % 3]);
         assert_eq!((answer.problem().as_str(), answer.header("set-cookie")), ("unauthorized", None));
     }
-    let answer = sign_in(&mut client, "secret");
+    let answer = sign_in(&mut ask(), "secrets");
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("60")));
+    assert_eq!(answer.header("connection"), Some("close"));
     assert_eq!(answer.problem(), "too-many-sign-ins");
+    assert_eq!(sign_in(&mut ask(), "secret").status, 200, "whoever has the token is not locked out");
     let open = serve(&[&stage], admin(None));
-    assert_eq!(sign_in(&mut self::client(&open), "secret").problem(), "refused", "it needs no token");
+    assert_eq!(sign_in(&mut client(&open), "secret").problem(), "refused", "it needs no token");
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clutch_host::{Plane, Warnings};
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
-use super::asked::Asked;
+use super::asked::{Answer, Asked};
 use super::routes::{Allowed, Effect, FoundRoute, Route};
 use crate::account::figures::Figures;
 use crate::body::Body;
@@ -72,25 +73,20 @@ impl Door {
 
     async fn answer(&self, request: Request<Incoming>, is_operator: bool, permit: ConnectionPermit) -> Response<Body> {
         let (head, mut body) = request.into_parts();
-        let (route, names, path) = match self.admit(&head, is_operator) {
-            Ok(found) => found,
+        let found = self.admit(&head, is_operator);
+        let is_let_in = found.as_ref().is_ok_and(|(route, ..)| route.allowed != Allowed::Anybody);
+        let answered = match found {
+            Ok((route, names, path)) => {
+                let (plane, access_control) = (self.plane.clone(), self.access_control.clone());
+                let asked = Asked { plane, access_control, names, path, head, body: Vec::new(), is_operator, permit };
+                answer_of(route, asked, &mut body).await
+            }
             Err(problem) => {
                 discard(&mut body).await;
-                return problem.response();
+                Err(problem)
             }
         };
-        let body = match route.effect {
-            Effect::Reads => Ok(Vec::new()),
-            Effect::Acts => taken(&mut body).await,
-        };
-        let answered = match body {
-            Ok(body) => {
-                let (plane, access_control) = (self.plane.clone(), self.access_control.clone());
-                (route.answer)(Asked { plane, access_control, names, path, head, body, is_operator, permit }).await
-            }
-            Err(problem) => Err(problem),
-        };
-        answered.unwrap_or_else(|problem| problem.response())
+        answered.unwrap_or_else(|problem| refusal(&problem, is_let_in))
     }
 
     /// Returns what is asked for, if whoever asks may.
@@ -105,6 +101,24 @@ impl Door {
         let is_open = allowed != Allowed::Operators && !self.is_private;
         if is_operator || is_open { Ok(found) } else { Err(Problem::not_an_operator()) }
     }
+}
+
+async fn answer_of(route: &Route, asked: Asked, body: &mut Incoming) -> Answer {
+    let body = match route.effect {
+        Effect::Reads => Vec::new(),
+        Effect::Acts => taken(body).await?,
+    };
+    (route.answer)(Asked { body, ..asked }).await
+}
+
+/// Returns the answer of a problem. Only a client that was let in keeps its connection: with a few requests a minute,
+/// others would hold all places for ever.
+fn refusal(problem: &Problem, is_let_in: bool) -> Response<Body> {
+    let mut response = problem.response();
+    if !is_let_in {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The body of an action, taken whole.

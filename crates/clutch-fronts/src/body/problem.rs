@@ -146,8 +146,9 @@ impl Problem {
 
     pub(crate) fn too_many_sign_ins() -> Box<Problem> {
         let seconds = FAILURES_WITHIN.as_secs();
-        let detail =
-            format!("too many sign-ins with a wrong token within {seconds} s; a token in the header still works");
+        let detail = format!(
+            "too many sign-ins with a wrong token within {seconds} s, this one too; a valid token still signs in"
+        );
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sign-ins", "Too many failed sign-ins", detail)
             .and_header(RETRY_AFTER, seconds.to_string())
     }
@@ -236,7 +237,7 @@ impl Problem {
         }
     }
 
-    /// Why work was not taken, or not run to its end.
+    /// Describes why work was not taken, or not run to its end.
     pub(crate) fn of_refusal(refusal: &Refusal, local: bool) -> Box<Problem> {
         let unavailable = StatusCode::SERVICE_UNAVAILABLE;
         match refusal {

@@ -23,6 +23,9 @@ use crate::net::tokens::Tokens;
 /// The port that a URL need not mention.
 const HTTP_PORT: u16 = 80;
 
+/// Header by which a browser says whether the page that asks is of this server; `none`: its user does.
+const FETCH_SITE: &str = "sec-fetch-site";
+
 /// Longest origin that is shown to whoever sent it.
 const ORIGIN_SHOWN_MAX: usize = 200;
 
@@ -103,9 +106,14 @@ impl AccessControl {
         if is_known { Ok(()) } else { Err(Problem::unauthorized()) }
     }
 
-    /// Refuses a change by cookie unless a page of this very server asks for it: browsers send cookies by
-    /// themselves, also from a page at another port of the host.
+    /// Refuses a request by cookie that a page at another port of the host makes: browsers send cookies with it by
+    /// themselves, and no Origin with what they only read. A change needs the Origin of this very server.
     fn check_own_page(&self, head: &Parts) -> Result<bool, Box<Problem>> {
+        // Browsers say it to servers on loopback and by TLS, and not to others.
+        let mut sites = head.headers.get_all(FETCH_SITE).iter();
+        if !sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+            return Err(Problem::foreign_origin("; a session is for its own pages"));
+        }
         let mut origins = head.headers.get_all(ORIGIN).iter();
         let is_own = match (origins.next(), origins.next()) {
             (Some(origin), None) => is_same_origin(origin, self.host(head)?),

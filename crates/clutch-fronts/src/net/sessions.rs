@@ -20,9 +20,14 @@ pub(crate) const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
 /// Maximum number of sessions; beyond them the oldest ends.
 const SESSIONS_MAX: usize = 64;
 
-/// Maximum number of sign-ins with a wrong token within a minute; beyond them none is looked at.
+/// Maximum number of sign-ins with a wrong token within a minute; beyond them a wrong one is told to wait. A right one
+/// always signs in, or anybody could lock operators out. So this stops no guessing, nor is there a limit on tokens in
+/// headers: tokens must be long.
 const FAILURES_MAX: usize = 10;
 pub(crate) const FAILURES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Maximum number of cookies of our name that are looked at. Another port of the host may set some for each path.
+const COOKIES_MAX: usize = 64;
 
 /// Bytes of an id: what nobody guesses.
 const ID_BYTES: usize = 32;
@@ -39,7 +44,7 @@ pub(crate) struct Sessions {
     table: Mutex<SessionTable>,
 }
 
-/// Why nobody is signed in.
+/// Reason for which nobody is signed in.
 #[derive(Debug)]
 pub(crate) enum NotSignedIn {
     WrongToken,
@@ -55,38 +60,35 @@ impl Sessions {
     /// Begins a session. Returns what sets its cookie.
     pub(crate) fn sign_in(&self, tokens: &Tokens, token: &[u8]) -> Result<HeaderValue, NotSignedIn> {
         let now = Instant::now();
-        let mut table = self.table.lock();
-        if !table.may_try(now) {
-            return Err(NotSignedIn::TooManyFailures);
-        }
         if !tokens.allow(token) {
-            table.failures.push_back(now);
-            return Err(NotSignedIn::WrongToken);
+            return Err(self.table.lock().failed(now));
         }
         let id = new_id().map_err(NotSignedIn::NoRandomness)?;
         let cookie = self.set_cookie(&id, SESSION_LIFE);
-        table.add(OpenSession { id, token: token.to_vec(), ends_at: now + SESSION_LIFE }, now);
+        self.table.lock().add(OpenSession { id, token: token.to_vec(), ends_at: now + SESSION_LIFE }, now);
         Ok(cookie)
     }
 
     /// Ends the session of a request, if it has one. Returns what removes its cookie.
     pub(crate) fn sign_out(&self, headers: &HeaderMap) -> HeaderValue {
-        if let Some(id) = self.id_in(headers) {
-            self.table.lock().sessions.retain(|session| !is_same(id, session.id.as_bytes()));
+        let mut table = self.table.lock();
+        for id in self.ids_in(headers) {
+            table.sessions.retain(|session| !is_same(id, session.id.as_bytes()));
         }
         self.set_cookie("", Duration::ZERO)
     }
 
     /// Returns whether a request brings the cookie of a session whose token still holds.
     pub(crate) fn allow(&self, tokens: &Tokens, headers: &HeaderMap) -> bool {
-        let Some(id) = self.id_in(headers) else { return false };
-        self.table.lock().token_of(id, Instant::now()).is_some_and(|token| tokens.allow(token))
+        let (now, table) = (Instant::now(), self.table.lock());
+        self.ids_in(headers).any(|id| table.token_of(id, now).is_some_and(|token| tokens.allow(token)))
     }
 
-    fn id_in<'a>(&self, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+    /// Returns the ids of a request: another port of the host can set a cookie of the same name, which comes first.
+    fn ids_in<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = &'a [u8]> {
         let given = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-        let mut named = given.filter_map(|pair| pair.trim_ascii().strip_prefix(self.cookie.as_bytes()));
-        named.find_map(|rest| rest.strip_prefix(b"="))
+        let named = given.filter_map(|pair| pair.trim_ascii().strip_prefix(self.cookie.as_bytes()));
+        named.filter_map(|rest| rest.strip_prefix(b"=")).take(COOKIES_MAX)
     }
 
     fn set_cookie(&self, id: &str, life: Duration) -> HeaderValue {
@@ -122,11 +124,16 @@ struct SessionTable {
 }
 
 impl SessionTable {
-    fn may_try(&mut self, now: Instant) -> bool {
+    /// Counts a sign-in with a wrong token.
+    fn failed(&mut self, now: Instant) -> NotSignedIn {
         while self.failures.front().is_some_and(|at| now >= *at + FAILURES_WITHIN) {
             self.failures.pop_front();
         }
-        self.failures.len() < FAILURES_MAX
+        if self.failures.len() == FAILURES_MAX {
+            return NotSignedIn::TooManyFailures;
+        }
+        self.failures.push_back(now);
+        NotSignedIn::WrongToken
     }
 
     fn add(&mut self, session: OpenSession, now: Instant) {
@@ -174,14 +181,13 @@ mod tests {
     #[test]
     fn sign_ins_that_fail_are_bounded_in_a_minute() {
         let (now, mut table) = (Instant::now(), SessionTable::default());
+        let mut may_fail = |at| matches!(table.failed(at), NotSignedIn::WrongToken);
         for nr in 0..FAILURES_MAX as u32 {
-            assert!(table.may_try(now + Duration::from_secs(1) * nr));
-            table.failures.push_back(now + Duration::from_secs(1) * nr);
+            assert!(may_fail(now + Duration::from_secs(1) * nr));
         }
-        assert!(!table.may_try(now + FAILURES_WITHIN - Duration::from_millis(1)));
-        assert!(table.may_try(now + FAILURES_WITHIN), "the first one is a minute ago");
-        table.failures.push_back(now + FAILURES_WITHIN);
-        assert!(!table.may_try(now + FAILURES_WITHIN));
+        assert!(!may_fail(now + FAILURES_WITHIN - Duration::from_millis(1)));
+        assert!(may_fail(now + FAILURES_WITHIN), "the first one is a minute ago");
+        assert!(!may_fail(now + FAILURES_WITHIN));
     }
 
     #[test]
@@ -193,17 +199,21 @@ mod tests {
     }
 
     #[test]
-    fn the_cookie_is_found_among_others() {
+    fn cookies_are_found_among_others() {
         let sessions = Sessions::new(9000, false);
-        let id_in = |text: &'static str| {
-            let headers: HeaderMap = [(COOKIE, HeaderValue::from_static(text))].into_iter().collect();
-            sessions.id_in(&headers).map(<[u8]>::to_vec)
+        let ids_in = |text: &str| {
+            let value = HeaderValue::from_str(text).expect("a value");
+            let headers: HeaderMap = [(COOKIE, value)].into_iter().collect();
+            sessions.ids_in(&headers).map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
-        assert_eq!(id_in("a=b; clutch-session-9000=0f; c=d"), Some(b"0f".to_vec()));
+        assert_eq!(ids_in("a=b; clutch-session-9000=0f; c=d"), [b"0f"]);
+        let junk = |count: usize| "clutch-session-9000=; ".repeat(count) + "clutch-session-9000=0f";
+        assert_eq!(ids_in(&junk(1)), [&b""[..], b"0f"]);
+        assert_eq!(ids_in(&junk(COOKIES_MAX)).len(), COOKIES_MAX);
         for other in
             ["clutch-session-90001=0f", "clutch-session-900=0f", "clutch-session-9000", "x-clutch-session-9000=1"]
         {
-            assert_eq!(id_in(other), None, "{other}");
+            assert!(ids_in(other).is_empty(), "{other}");
         }
     }
 }
