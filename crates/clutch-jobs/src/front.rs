@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cron::{Entry, EntryOptions, WrongEntry};
 use crate::fetcher::Lanes;
-use crate::job;
+use crate::job::{self, State};
 use crate::runner::{Config, Runs, Stats};
 use crate::store::{Change, Keep, QueueChange, QueueStats, Store, StoreError};
 use crate::stores;
@@ -166,10 +166,13 @@ impl JobsFront {
 
     fn change(&self, job: &str, change: Change) -> Result<String, ActError> {
         let shown = shown(job);
-        if self.store.change(job, change, job::now()).map_err(not_done)? {
-            return Ok(format!("job {shown} {}", if change == Change::Cancel { "cancelled" } else { "retried" }));
-        }
+        let is_changed = self.store.change(job, change, job::now()).map_err(not_done)?;
         match self.store.get(job).map_err(not_done)? {
+            // A running job is not cancelled before it has ended.
+            Some(found) if is_changed && found.state == State::Running => Ok(format!("job {shown} is told to stop")),
+            _ if is_changed => {
+                Ok(format!("job {shown} {}", if change == Change::Cancel { "cancelled" } else { "retried" }))
+            }
             Some(found) => {
                 Err(ActError::Refused(format!("job {shown} is {}: nothing to change", found.state.as_str())))
             }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clutch.config.layers import nearest
 from clutch.config.options import CRON
+from clutch.config.values import without_password
 from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def next_ticks(entries: Iterable[CronSpec]) -> list[tuple[CronSpec, datetime]]:
     for entry in entries:
         try:
             if _has_no_ticks(entry.url):
-                problems.append(problem_of(entry, "store", NO_TICKS, "a store on sqlite:// or redis://"))
+                given, allowed = without_password(entry.url), "a store on sqlite:// or redis://"
+                problems.append(Problem(f"cron.{entry.name}.store", NO_TICKS, given=given, allowed=allowed))
             ticks.append((entry, datetime.fromisoformat(_core.next_tick(json.dumps(entry.core), now_ms))))
         except ValueError as error:
             problems.append(problem_of(entry, *error.args))
@@ -69,11 +71,11 @@ def _has_no_ticks(url: str) -> bool:
         return False
 
 
-def problem_of(entry: CronSpec, option: str, why: str, allowed: str | None = None) -> Problem:
+def problem_of(entry: CronSpec, option: str, why: str) -> Problem:
     place = f"cron.{entry.name}"
     known = CRON.option(option)
     if known is None:
         return Problem(place, why)
     given = entry.values[option]
     near = nearest(given, zoneinfo.available_timezones()) if option == "zone" else None
-    return Problem(f"{place}.{option}", why, given=repr(given), allowed=allowed or known.kind.allowed, nearest=near)
+    return Problem(f"{place}.{option}", why, given=repr(given), allowed=known.kind.allowed, nearest=near)

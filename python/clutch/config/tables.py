@@ -117,7 +117,7 @@ def read_top(raw: Mapping[str, Any], report: Report) -> dict[str, Any]:
         if (option := TOP.option(name)) is not None:
             _parse(option, value, name, top, report)
         elif name not in TABLES:
-            report.unknown(name, "no such table", name, TABLES)
+            report.unknown(name, "no such table or option", name, (*TABLES, *(option.name for option in TOP.options)))
     return top
 
 
