@@ -4,6 +4,7 @@
 
 pub mod pools;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -91,11 +92,21 @@ impl Collector for Families {
             let help = format!("{help}.");
             let mut family = encoder.encode_descriptor(name, &help, None, figures[0].value.kind())?;
             for figure in figures {
-                figure.value.encode(family.encode_family(&figure.labels)?)?;
+                let labels: Vec<(&str, Cow<'_, str>)> =
+                    figure.labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
+                figure.value.encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
     }
+}
+
+/// Returns the value of a label as the text format has it between its quotes: the crate writes it as it is.
+fn escaped(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return value.into();
+    }
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n").into()
 }
 
 impl FigureValue {
@@ -148,6 +159,35 @@ mod tests {
             "clutch_http_seconds_bucket{le=\"+Inf\",front=\"api\"} 3\n",
         ] {
             assert!(text.contains(expected), "{expected} not in {text}");
+        }
+    }
+
+    /// Reads the value of the only label of a line, and what comes after its quote.
+    fn read_label(line: &str) -> (String, &str) {
+        let mut rest = line.strip_prefix("clutch_jobs_queued{queue=\"").expect("the sample").chars();
+        let mut value = String::new();
+        loop {
+            match rest.next().expect("a quote at the end") {
+                '"' => return (value, rest.as_str()),
+                '\\' => value.push(match rest.next().expect("an escape") {
+                    'n' => '\n',
+                    it @ ('\\' | '"') => it,
+                    other => panic!("no escape of the format: {other:?}"),
+                }),
+                plain => value.push(plain),
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_stays_within_the_quotes_of_its_label() {
+        for name in ["mail", "tenant\"x", "back\\", "two\nlines", "\\n", "\\\"", "x\"} 1\nforged{a=\"", "größe"] {
+            let labels = vec![("queue", name.to_owned())];
+            let value = FigureValue::Gauge(3);
+            let text = render([Figure { name: "jobs_queued", help: "Some value", labels, value }]);
+            let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            let [sample] = samples[..] else { panic!("{name:?} is one sample: {text}") };
+            assert_eq!(read_label(sample), (name.to_owned(), "} 3"));
         }
     }
 }
