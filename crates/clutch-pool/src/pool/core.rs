@@ -198,7 +198,9 @@ impl Core {
         now: Instant,
         effects: &mut Effects,
     ) {
+        let mut who = (0, 0);
         if let Some(peer) = self.peers.get_mut(&key) {
+            who = peer.life.who;
             peer.life.run_ns = peer.life.run_ns.saturating_add(run_ns);
             match self.machine.body_mut(id) {
                 Some(entry) => entry.word.take().into_iter().for_each(|word| peer.release(word)),
@@ -211,13 +213,19 @@ impl Core {
                 self.machine.release(key, Hold::Starved);
             }
         }
+        self.finish_by(who, OnLink { worker: key, id, now }, run_ns, outcome, effects);
+    }
+
+    /// Ends work by the answer of a worker that may be gone. `who`: its nr and pid.
+    fn finish_by(&mut self, who: (u32, i32), at: OnLink, run_ns: u64, outcome: Outcome, effects: &mut Effects) {
+        let OnLink { worker, id, now } = at;
         self.noted.tally.done += 1;
         self.noted.tally.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         self.item_clocks.stop(id);
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
-        if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
+        if let Some(mut entry) = self.machine.finished(worker, id, run_ns, now) {
             self.noted.note_slow(&entry, || self.functions.describe(&entry), run_ns, &outcome);
-            self.tell_finished((key, id), &entry, (queued, run_ns), &outcome);
+            self.tell_finished((who, id), &entry, (queued, run_ns), &outcome);
             let outcome = entry.conclude(outcome, run_ns);
             effects.finish(*entry, outcome);
         }
@@ -225,13 +233,12 @@ impl Core {
 
     fn tell_finished(
         &self,
-        (worker, id): (WorkerKey, WorkId),
+        ((nr, pid), id): ((u32, i32), WorkId),
         entry: &Entry,
         (queued, run_ns): (Duration, u64),
         outcome: &Outcome,
     ) {
         self.telemetry.emit(|| {
-            let (nr, pid) = self.peers.get(&worker).map(|peer| peer.life.who).unwrap_or_default();
             // Whoever only counts needs no name, which has to be made.
             let is_named = self.telemetry.hears(Scope::BEGUN);
             WorkFinished {
@@ -306,7 +313,10 @@ impl Core {
             let is_batch = entry.work.items > 0;
             match entry.has_items_left() {
                 true => self.machine.goes_on(id),
-                false if is_batch => self.finish(key, id, 0, Outcome::Value(Payload::empty()), now, effects),
+                false if is_batch => {
+                    let at = OnLink { worker: key, id, now };
+                    self.finish_by(peer.life.who, at, 0, Outcome::Value(Payload::empty()), effects);
+                }
                 false => begun.push(id),
             }
         }

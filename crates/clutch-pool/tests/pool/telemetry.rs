@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::support::{Call, Stage, Worker, config};
+use crate::support::{Call, Stage, Worker, config, lost};
 use clutch_pool::pool::facts::{WorkBegun, WorkCancelled, WorkFinished};
 use clutch_pool::pool::{Answer, Histograms};
 use clutch_pool::supervisor::facts::PoolRecovered;
@@ -53,6 +53,19 @@ fn the_begin_and_the_end_of_work_carry_its_trace() {
     let WorkFinished { id: of, run_s, failed, trace, .. } = &finished;
     assert_eq!((*of, *run_s, *failed, trace.as_deref()), (id, 0.007, false, Some("00-aa-bb-01")));
     assert_eq!((&finished.what[..], finished.nr, finished.pid, finished.error), ("echo", 0, 7, None));
+}
+
+#[test]
+fn a_batch_whose_last_item_killed_its_worker_names_that_worker() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.starting_worker(1);
+    stage.driver.worker_ready(worker.key, (3, 9), 1, None);
+    let answer = stage.submit_batch("echo", 1);
+    let call = worker.next_call();
+    worker.begin_item(&call);
+    stage.driver.worker_gone(worker.key, lost(), false);
+    let finished: WorkFinished = stage.wait_event();
+    assert_eq!((finished.id, finished.nr, finished.pid), (answer.id(), 3, 9));
 }
 
 #[test]
