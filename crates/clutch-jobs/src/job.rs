@@ -252,23 +252,12 @@ impl NewJob {
         self.arguments.get().len() + self.meta.as_ref().map_or(0, |meta| meta.get().len())
     }
 
-    /// Why no store takes it.
+    /// Returns why no store takes it.
     pub fn check(&self) -> Result<(), String> {
-        let within = |what: &str, given: usize, most: usize| match given <= most {
-            true => Ok(()),
-            false => Err(format!("{what} of {given} bytes: allowed are {most}")),
-        };
         within("arguments (as JSON)", self.arguments.get().len(), ARGUMENTS_BYTES_MAX)?;
         within("meta (as JSON)", self.meta.as_ref().map_or(0, |meta| meta.get().len()), META_BYTES_MAX)?;
-        for (what, text) in [("a tool's name", &self.tool), ("a queue's name", &self.queue)] {
-            within(what, text.len(), NAME_BYTES_MAX)?;
-            if text.is_empty() {
-                return Err(format!("{what} is empty: give one"));
-            }
-            if text.chars().any(char::is_control) {
-                return Err(format!("{what} of {text:?}: control characters are not allowed"));
-            }
-        }
+        check_name("a tool's name", &self.tool)?;
+        check_queue(&self.queue)?;
         for (what, text) in [("a unique key", &self.unique), ("a key", &self.key)] {
             within(what, text.as_ref().map_or(0, String::len), NAME_BYTES_MAX)?;
         }
@@ -284,6 +273,29 @@ impl NewJob {
             return Err("0 attempts: allowed are 1 or more".to_owned());
         }
         Ok(())
+    }
+}
+
+/// Returns why no queue has this name.
+pub fn check_queue(name: &str) -> Result<(), String> {
+    check_name("a queue's name", name)
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    within(what, name.len(), NAME_BYTES_MAX)?;
+    if name.is_empty() {
+        return Err(format!("{what} is empty: give one"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("{what} of {name:?}: control characters are not allowed"));
+    }
+    Ok(())
+}
+
+fn within(what: &str, given: usize, most: usize) -> Result<(), String> {
+    match given <= most {
+        true => Ok(()),
+        false => Err(format!("{what} of {given} bytes: allowed are {most}")),
     }
 }
 

@@ -278,6 +278,7 @@ pub trait Store: Send + Sync {
 
     fn queues(&self) -> Result<Vec<QueueStats>>;
 
+    /// Refuses a name that [`job::check_queue`] refuses.
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()>;
 
     /// Something that notices new jobs, also those of other programs.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Rate, Settled, State, now, settle};
 use clutch_jobs::store::{
-    Change, Filter, Keep, Noted, QueueChange, Renewed, Report, Round, Runner, Store, Tick, Upkeep, Want,
+    Change, Filter, Keep, Noted, QueueChange, Renewed, Report, Round, Runner, Store, StoreError, Tick, Upkeep, Want,
 };
 use clutch_jobs::stores;
 use serde_json::value::RawValue;
@@ -571,6 +571,19 @@ fn a_paused_queue_gives_nothing_and_takes_everything(house: &House) {
     assert_eq!(house.claim("a", 9).len(), 2);
 }
 
+fn names_that_no_job_may_give_are_no_queues_to_change(house: &House) {
+    for (name, why) in
+        [("", "empty"), ("a\nb", "\"a\\nb\": control"), (&"q".repeat(3000), "3000 bytes: allowed are 1000")]
+    {
+        for is_paused in [true, false] {
+            let refused = house.store.set_queue(name, QueueChange::Pause(is_paused)).unwrap_err();
+            assert!(matches!(&refused, StoreError::Refused(text) if text.contains(why)), "{refused}");
+        }
+        assert!(matches!(house.store.set_queue(name, QueueChange::RunningMax(Some(1))), Err(StoreError::Refused(_))));
+    }
+    assert!(house.store.queues().unwrap().is_empty());
+}
+
 fn a_queue_runs_no_more_than_its_limit_over_all_runners(house: &House) {
     house.enqueue(&vec![job("default"); 5]);
     house.store.set_queue("default", QueueChange::RunningMax(Some(2))).unwrap();
@@ -834,6 +847,7 @@ stores! {
     a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once,
     a_job_is_deleted_unless_it_runs,
     a_paused_queue_gives_nothing_and_takes_everything,
+    names_that_no_job_may_give_are_no_queues_to_change,
     a_queue_runs_no_more_than_its_limit_over_all_runners,
     jobs_with_a_key_run_as_many_as_their_limit_says,
     a_queue_begins_no_more_than_its_rate,
@@ -869,5 +883,6 @@ stores! {
     due_jobs_are_staged_once_and_on_time,
     failure_47_a_hundred_thousand_due_at_once_are_staged_once_by_two_keepers,
     a_paused_queue_gives_nothing_and_takes_everything,
+    names_that_no_job_may_give_are_no_queues_to_change,
     jobs_of_another_program_are_noticed,
 }

@@ -275,7 +275,7 @@ change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
     """Take nothing from a queue any more, by any runner. What runs goes on."""
     new = if_new(jobs, queue)
-    jobs.pause(queue)
+    checked(lambda: jobs.pause(queue))
     say_of_queue(queue, f"queue {queue} paused{new}", as_json, is_paused=True)
 
 
@@ -286,7 +286,7 @@ def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
 def resume(jobs: Jobs, queue: str, as_json: bool) -> None:
     """End the pause of a queue."""
     new = if_new(jobs, queue)
-    jobs.resume(queue)
+    checked(lambda: jobs.resume(queue))
     say_of_queue(queue, f"queue {queue} resumed{new}", as_json, is_paused=False)
 
 

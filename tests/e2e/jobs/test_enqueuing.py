@@ -95,6 +95,21 @@ def test_keys_and_queues_have_limits(jobs: Jobs) -> None:
         jobs.enqueue(send, "ann", key="ann", key_limit=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("q" * 3000, "a queue's name of 3000 bytes: allowed are 1000"),
+        ("a\x1b[2J", r'a queue\'s name of "a\\u\{1b\}\[2J": control characters are not allowed'),
+        ("", "a queue's name is empty: give one"),
+    ],
+)
+def test_what_is_no_name_of_a_queue_is_neither_paused_nor_limited(jobs: Jobs, name: str, problem: str) -> None:
+    for change in (jobs.pause, jobs.resume, jobs.limit):
+        with pytest.raises(ValueError, match=problem):
+            change(name)
+    assert jobs.stats() == {}
+
+
 def test_times_may_be_text(jobs: Jobs) -> None:
     found = jobs.get(jobs.enqueue(send, "ann", in_="5m", backoff="10s"))
     assert found is not None and found.scheduled_at is not None

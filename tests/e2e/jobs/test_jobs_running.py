@@ -343,6 +343,8 @@ def test_operators_act_on_queues_and_jobs_of_a_running_server(tmp_path: Path, wa
             assert act(f"jobs/{job}/retry") == (200, f"job {job} retried")
             assert act("queues/default/resume") == (200, "queue default resumed")
             assert jobs.result(job, WAIT_SECONDS) == 8
+            assert act(f"queues/{'q' * 1001}/pause") == (400, "urn:clutch:bad-request")
+            assert act("queues/a%0Ab/pause") == (400, "urn:clutch:bad-request")
             assert act("jobs/999/retry") == (404, "urn:clutch:no-such-job")
             assert act("jobs/999/forget") == (404, "urn:clutch:no-such-path")
         server.err.wait("job 1 cancelled")
@@ -523,6 +525,9 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert said("limit", "default", "--none") == "queue default: no limit\n"
     assert jobs.stats()["default"].running_max is None
     assert said("delete", first) == f"job {first} deleted\n"
+    for words in (["pause", "a\x1bb"], ["resume", "q" * 1001], ["limit", "", "2"]):
+        wrong = command("jobs", *words, *store, cwd=tmp_path)
+        assert (wrong.returncode, "Error: a queue's name" in wrong.stderr) == (2, True), wrong.stderr
     wrong = command("jobs", "retry", "99", *store, cwd=tmp_path)
     assert (wrong.returncode, "nothing to retry: there is no job 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)

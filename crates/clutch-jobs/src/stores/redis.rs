@@ -47,7 +47,7 @@ use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
-use crate::job::{Job, JobError, JobId, Millis, NewJob, Rate, Settled, State, millis};
+use crate::job::{self, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
     Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
@@ -512,6 +512,7 @@ impl Store for Redis {
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
+        job::check_queue(queue).map_err(StoreError::Refused)?;
         let (name, value) = match change {
             QueueChange::Pause(is_paused) => ("paused", is_paused.then(|| "1".to_owned())),
             QueueChange::RunningMax(most) => ("max", most.map(|most| most.to_string())),

@@ -33,7 +33,7 @@ use self::places::{Places, backup_of, scored};
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
 use super::redis::{Location, add_runner};
-use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
+use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
 use crate::random;
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
@@ -527,6 +527,7 @@ impl Store for Sidekiq {
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
+        job::check_queue(queue).map_err(StoreError::Refused)?;
         let command = match change {
             QueueChange::Pause(true) => "SADD",
             QueueChange::Pause(false) => "SREM",

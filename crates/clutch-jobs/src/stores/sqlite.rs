@@ -30,7 +30,7 @@ pub use self::row::parameters;
 use self::row::{JOB, number};
 use self::upkeep::{prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
-use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, millis};
+use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
     StoreError, Tick, Upkeep, Want, Watch, shift,
@@ -345,6 +345,7 @@ impl Store for Sqlite {
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
+        job::check_queue(queue).map_err(StoreError::Refused)?;
         self.write(|transaction| {
             let (column, value): (_, Value) = match change {
                 QueueChange::Pause(is_paused) => ("is_paused", i64::from(is_paused).into()),
