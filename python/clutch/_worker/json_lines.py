@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TextIO
 
 TRACEBACK = re.compile(r"^(?:  \+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE)
-TRACEBACK_CHARACTERS_MAX = 256_000
-"""Maximum length of a printed traceback; of a longer one, lines in the middle are left out."""
+MESSAGE_CHARACTERS_MAX = 1_000
+"""Maximum length of the message of a printed traceback, and of each line of a text that is too long."""
+TEXT_BYTES_MAX = 256_000
+"""Maximum size of a text within a record, as JSON; of a longer one, lines in the middle are left out.
+
+The dispatcher tears lines of 1 MiB and more, whose pieces are no JSON."""
+CHARACTER_BYTES_MAX = 12
+"""Maximum size of a character as JSON: two escapes."""
 
 
 class JsonLines(logging.Formatter):
@@ -19,11 +27,11 @@ class JsonLines(logging.Formatter):
         line = {
             "time": time_of(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": bounded(record.getMessage()),
             **self.fields(record),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = bounded(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
@@ -85,17 +93,25 @@ def with_record(text: str, at: int) -> str:
     record = {
         "time": time_of(datetime.now(UTC)),
         "level": "error",
-        "message": f"{before.removesuffix(':')}: {named}" if before else named,
-        "traceback": shortened(lines),
+        "message": beginning(f"{before.removesuffix(':')}: {named}" if before else named),
+        "traceback": bounded("\n".join(lines)),
     }
     return f"{earlier}\n" * bool(earlier) + json.dumps(record) + "\n"
 
 
-def shortened(lines: list[str]) -> str:
-    text = "\n".join(lines)
-    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+def bounded(text: str) -> str:
+    """Return a text that is not too long for a record: without the ends of long lines, then without its middle."""
+    if len(text) * CHARACTER_BYTES_MAX <= TEXT_BYTES_MAX or len(json.dumps(text)) <= TEXT_BYTES_MAX:
         return text
-    half = TRACEBACK_CHARACTERS_MAX // 2
-    begin, end = text[:half].rpartition("\n")[0], text[-half:].partition("\n")[2]
-    left_out = text.count("\n") - begin.count("\n") - end.count("\n") - 1
-    return f"{begin}\n  [{left_out} lines left out]\n{end}"
+    lines = [beginning(line) for line in text.split("\n")]
+    sizes = [len(json.dumps(line)) for line in lines]  # its quotes are as long as its line break
+    if sum(sizes) <= TEXT_BYTES_MAX:
+        return "\n".join(lines)
+    head, tail = (bisect_right(list(accumulate(some)), TEXT_BYTES_MAX // 2) for some in (sizes, reversed(sizes)))
+    left_out = len(lines) - head - tail
+    return "\n".join([*lines[:head], f"  [{left_out} lines left out]", *lines[head + left_out :]])
+
+
+def beginning(text: str) -> str:
+    left_out = len(text) - MESSAGE_CHARACTERS_MAX
+    return text if left_out <= 0 else f"{text[:MESSAGE_CHARACTERS_MAX]} [{left_out} characters left out]"

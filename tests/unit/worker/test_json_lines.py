@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import traceback
 from typing import Any
 
 import pytest
 
-from clutch._worker.json_lines import TRACEBACK_CHARACTERS_MAX, write_tracebacks
+from clutch._worker.json_lines import MESSAGE_CHARACTERS_MAX, TEXT_BYTES_MAX, NamedJsonLines, write_tracebacks
 from clutch._worker.tracebacks import print_whole
 
 RAISED = (
@@ -93,9 +94,45 @@ def test_of_a_long_traceback_its_middle_is_left_out(stream: Stream) -> None:
     frame = '  File "a.py", line 1, in f\n    f()\n'
     stream.write(RAISED.replace("KeyError: 1\n", frame * 20_000 + "KeyError: 1\n"))
     (error,) = records(stream)
-    assert len(error["traceback"]) < TRACEBACK_CHARACTERS_MAX + 100
+    assert len(error["traceback"]) < TEXT_BYTES_MAX + 100
     assert "lines left out]\n" in error["traceback"]
     assert error["message"] == "KeyError: 1"
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\N{FOX FACE}", "\0", "\udc80"])
+def test_a_long_message_makes_no_long_record(stream: Stream, character: str) -> None:
+    stream.write(RAISED.replace("KeyError: 1", f"ValueError: {character * 300_000}"))
+    assert len("".join(stream.writes)) < TEXT_BYTES_MAX + 20 * MESSAGE_CHARACTERS_MAX < 1 << 20
+    (error,) = records(stream)
+    begin = f"ValueError: {character * 900}"
+    assert error["message"].startswith(begin) and error["message"].endswith(" characters left out]")
+    assert f"    raise KeyError(1)\n{begin}" in error["traceback"]
+    assert error["traceback"].endswith("it had two lines")
+
+
+def test_of_many_lines_of_many_bytes_the_middle_is_left_out(stream: Stream) -> None:
+    line = '    raise KeyError("\N{FOX FACE}")\n'
+    stream.write(RAISED.replace("KeyError: 1\n", line * 200_000 + "KeyError: 1\n"))
+    assert len("".join(stream.writes)) < TEXT_BYTES_MAX + MESSAGE_CHARACTERS_MAX
+    (error,) = records(stream)
+    kept = error["traceback"].split("\n")
+    (left_out,) = (text for text in kept if "left out" in text)
+    assert left_out == f"  [{200_000 + 5 - (len(kept) - 1)} lines left out]"
+    assert kept[0].startswith("Traceback") and kept[-2:] == ["KeyError: 1", "it had two lines"]
+
+
+def test_a_long_log_record_is_no_long_line() -> None:
+    try:
+        raise ValueError("é" * 300_000)
+    except ValueError as error:
+        made = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("shop", logging.ERROR, __file__, 1, "\0" * 300_000, None, made)
+    line = NamedJsonLines().format(record)
+    assert len(line) < 1 << 20
+    assert json.loads(line)["traceback"].startswith("Traceback (most recent call last):\n")
+    kept = "a line\n" * 10_000
+    record = logging.LogRecord("shop", logging.ERROR, __file__, 1, kept, None, None)
+    assert json.loads(NamedJsonLines().format(record))["message"] == kept
 
 
 def test_a_traceback_is_printed_by_one_write() -> None:
