@@ -24,14 +24,23 @@ def print_whole(self: traceback.TracebackException, *, file: Any = None, **optio
     print("".join(self.format(**options)), file=sys.stderr if file is None else file, end="")
 
 
-def uncaught(kind: type[BaseException], error: BaseException | None, frames: Any) -> None:
-    put("", (kind, error, frames))
+# Where a hook fails, near the limit of recursion or for want of memory, Python's own tells the error: it needs less.
+
+
+def uncaught(kind: type[BaseException], error: BaseException, frames: Any) -> None:
+    try:
+        put("", (kind, error, frames))
+    except Exception:
+        sys.__excepthook__(kind, error, frames)
 
 
 def uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is not SystemExit:
-        name = threading.get_ident() if args.thread is None else args.thread.name
-        put(f"Exception in thread {name}:\n", (args.exc_type, args.exc_value, args.exc_traceback))
+        try:
+            name = threading.get_ident() if args.thread is None else args.thread.name
+            put(f"Exception in thread {name}:\n", (args.exc_type, args.exc_value, args.exc_traceback))
+        except Exception:
+            threading.__excepthook__(args)
 
 
 def unraisable(args: sys.UnraisableHookArgs) -> None:
@@ -40,7 +49,10 @@ def unraisable(args: sys.UnraisableHookArgs) -> None:
     except BaseException as error:
         about = f": <object repr() failed: {type(error).__name__}>"
     head = f"{args.err_msg or 'Exception ignored in'}{about}\n" if args.err_msg or about else ""
-    put(head, (args.exc_type, args.exc_value, args.exc_traceback))
+    try:
+        put(head, (args.exc_type, args.exc_value, args.exc_traceback))
+    except Exception:
+        sys.__unraisablehook__(args)
 
 
 def put(head: str, error: tuple[Any, Any, Any]) -> None:
