@@ -65,8 +65,9 @@ if __name__ == "__main__":
 
 
 def build(folder: Path) -> Path:
-    """A wheel of what is compiled already: the same build as `make build` asks for."""
-    command = [Path(sys.prefix, "bin/maturin"), "build", "--release", "--compatibility", "linux", "--out", folder]
+    """A wheel of what is compiled already: the build that `make test` asks for."""
+    profile = ["--profile", "checked"]
+    command = [Path(sys.prefix, "bin/maturin"), "build", *profile, "--compatibility", "linux", "--out", folder]
     own = {"VIRTUAL_ENV": sys.prefix, "CARGO_TARGET_DIR": str(ROOT / "target")}
     done = subprocess.run(
         [*map(str, command), "--interpreter", sys.executable],
