@@ -23,7 +23,7 @@ from support.shapes import Shape
 
 pytestmark = pytest.mark.per_profile
 
-STACKS_ATTEMPTS = 4
+STACKS_ATTEMPTS = 10
 DESCRIPTORS_OF_A_LOOP = 3
 TIDYING = ["spin_then_tidy", "spin_async_then_tidy", "sleep_async_then_tidy"]
 

@@ -30,7 +30,7 @@ KINDS = {
     "with_gil": "C code holding the GIL",
 }
 STOPPED, REPLACED = "stopped", "worker replaced"
-STACKS_ATTEMPTS = 4
+STACKS_ATTEMPTS = 10
 # By profile, in the order of KINDS.
 FATES = {
     "process": (STOPPED, STOPPED, STOPPED, STOPPED, REPLACED, REPLACED),
