@@ -2,6 +2,10 @@
 //!
 //! Read ARCHITECTURE.md for the map. The one door is [`pool::Pool::submit`].
 
+// Tests outside and inside share what names the crate.
+#[cfg(test)]
+extern crate self as clutch_pool;
+
 mod atomic;
 pub mod config;
 pub mod date;

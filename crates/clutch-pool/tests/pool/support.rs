@@ -4,14 +4,14 @@
 //! Everything waits for what it needs and panics when that does not come in [`PATIENCE`]; nothing sleeps.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_pool::config::{Overflow, PoolConfig, Profile, Shape, Start};
+use clutch_pool::config::PoolConfig;
 use clutch_pool::link::board::{Board, word};
 use clutch_pool::link::{Announced, Filled, Flushed, Inbox, Outbox};
 use clutch_pool::pool::state::WorkerKey;
@@ -23,43 +23,13 @@ use clutch_wire::region::{Lease, RegionPool};
 use clutch_wire::sys;
 use clutch_wire::{Codec, Failure, Form, Payload};
 
+#[path = "../support/config.rs"]
+mod options;
+
+pub use options::config;
+
 /// How long a test waits for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A pool of the given name that nothing limits.
-pub fn config(name: &str) -> PoolConfig {
-    PoolConfig {
-        name: name.to_owned(),
-        shape: Shape { profile: Profile::Process, workers: 1, threads: 1, tasks: 1 },
-        python: "python3".to_owned(),
-        env: BTreeMap::new(),
-        start: Start::Fork,
-        start_timeout_ms: 10_000,
-        deadline_ms: None,
-        queue_limit: None,
-        overflow: Overflow::Reject,
-        recycle_calls: None,
-        recycle_age_ms: None,
-        recycle_memory_bytes: None,
-        recycle_together: 1,
-        restarts_max: 1000,
-        workers_min: 1,
-        scale_delay_ms: 100,
-        scale_idle_ms: 30_000,
-        memory_max_bytes: None,
-        recycle_jitter: 0.0,
-        grace_ms: 1000,
-        deaths_max: 3,
-        interrupt_grace_ms: 1000,
-        term_grace_ms: 1000,
-        stopped_limit_ms: 10_000,
-        payload_bytes_max: 1 << 30,
-        output_kept_bytes: 1024,
-        required: true,
-        development: false,
-        launch: serde_json::Value::Null,
-    }
-}
 
 /// A pool and the thread that drives it, as the supervisor's would.
 pub struct Stage {

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use clutch_pool::config::{Overflow, PoolConfig, Profile, Shape, Start};
+use clutch_pool::config::{PoolConfig, Shape};
 use clutch_pool::pool::state::WorkerKey;
 use clutch_pool::pool::{Carried, Memory, Ticket, Weighed};
 use clutch_pool::supervisor::state::{Action, Event, State, Supervisor, WorkerRecord};
 use clutch_wire::sys::{EndSignal, Fate};
+
+#[path = "../support/config.rs"]
+mod options;
 
 pub const TARGET: u32 = 3;
 /// Private memory at which a worker is replaced.
@@ -18,36 +21,19 @@ const NS: Duration = Duration::from_nanos(1);
 
 /// Three workers of one slot; tests change what they are about.
 pub fn config() -> PoolConfig {
+    let free = options::config("model");
     PoolConfig {
-        name: "model".to_owned(),
-        shape: Shape { profile: Profile::Process, workers: TARGET, threads: 1, tasks: 1 },
-        python: "python3".to_owned(),
-        env: BTreeMap::new(),
-        start: Start::Fork,
-        start_timeout_ms: 5_000,
-        deadline_ms: None,
-        queue_limit: None,
-        overflow: Overflow::Reject,
-        recycle_calls: None,
-        recycle_age_ms: None,
-        recycle_memory_bytes: Some(MEMORY),
-        recycle_together: 1,
-        recycle_jitter: 0.1,
-        restarts_max: 1_000,
+        shape: Shape { workers: TARGET, ..free.shape },
         workers_min: TARGET,
-        scale_delay_ms: 100,
-        scale_idle_ms: 30_000,
-        memory_max_bytes: None,
-        deaths_max: 3,
+        start_timeout_ms: 5_000,
+        recycle_memory_bytes: Some(MEMORY),
+        recycle_jitter: 0.1,
         grace_ms: GRACE.as_millis() as u64,
-        interrupt_grace_ms: 1_000,
         term_grace_ms: TERM_GRACE.as_millis() as u64,
         stopped_limit_ms: 2_000,
         payload_bytes_max: 1 << 20,
         output_kept_bytes: 8 << 10,
-        required: true,
-        development: false,
-        launch: serde_json::Value::Null,
+        ..free
     }
 }
 

@@ -1,44 +1,32 @@
 //! A fleet without processes: who leaves when, and that a replacement is always ready before.
 
 use super::*;
-use crate::config::{Overflow, Profile, Shape, Start};
+use crate::config::Shape;
 use crate::pool::{Memory, Weighed};
 use proptest::prelude::*;
+
+#[path = "../../../../tests/support/config.rs"]
+mod options;
 
 const TARGET: usize = 3;
 const GRACE: Duration = Duration::from_secs(1);
 
 fn config() -> PoolConfig {
+    let free = options::config("fleet");
     PoolConfig {
-        name: "fleet".to_owned(),
-        shape: Shape { profile: Profile::Process, workers: TARGET as u32, threads: 1, tasks: 1 },
-        python: String::new(),
-        env: BTreeMap::new(),
-        start: Start::Fork,
-        start_timeout_ms: 5_000,
-        deadline_ms: None,
-        queue_limit: None,
-        overflow: Overflow::Reject,
-        recycle_calls: None,
-        recycle_age_ms: None,
-        recycle_memory_bytes: Some(100),
-        recycle_together: 1,
-        restarts_max: 100,
+        shape: Shape { workers: TARGET as u32, ..free.shape },
         workers_min: TARGET as u32,
-        scale_delay_ms: 100,
+        start_timeout_ms: 5_000,
+        recycle_memory_bytes: Some(100),
+        restarts_max: 100,
         scale_idle_ms: 100,
-        memory_max_bytes: None,
-        recycle_jitter: 0.0,
-        deaths_max: 3,
         grace_ms: GRACE.as_millis() as u64,
         interrupt_grace_ms: 100,
         term_grace_ms: 100,
         stopped_limit_ms: 1_000,
         payload_bytes_max: 1,
         output_kept_bytes: 1,
-        required: true,
-        development: false,
-        launch: serde_json::Value::Null,
+        ..free
     }
 }
 
