@@ -45,7 +45,7 @@ const STACKS_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "no body, or {}")]
-struct Nothing {}
+pub(super) struct Nothing {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object such as {\"min\": 2, \"max\": 8}")]

@@ -5,7 +5,7 @@ use hyper::header::{CACHE_CONTROL, HeaderValue, SET_COOKIE};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::actions::given;
+use super::actions::{Nothing, given};
 use super::asked::{Answer, Asked};
 use super::pages::document;
 use crate::body::Body;
@@ -17,10 +17,6 @@ use crate::net::sessions::{NotSignedIn, SESSION_LIFE};
 struct SignIn {
     token: String,
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "no body, or {}")]
-struct SignOut {}
 
 pub(super) async fn sign_in(asked: Asked) -> Answer {
     let SignIn { token } = given(&asked.body)?;
@@ -36,7 +32,7 @@ pub(super) async fn sign_in(asked: Asked) -> Answer {
 }
 
 pub(super) async fn sign_out(asked: Asked) -> Answer {
-    let SignOut {} = given(&asked.body)?;
+    let Nothing {} = given(&asked.body)?;
     let answer = document(&json!({}));
     let cookie = asked.access_control.sessions().map(|sessions| sessions.sign_out(&asked.head.headers));
     Ok(match cookie {
