@@ -307,9 +307,8 @@ impl Fleet {
         let wakes = self.workers.values().flat_map(|worker| {
             let start = worker.start_due(at.zygotes.answered_at(worker.generation), limit);
             let stopped = worker.standstill.stopped_since.map(|since| since + stopped_limit);
-            let stays = worker.state() == State::Ready && !worker.leaves();
             // One that is too old already waits for its turn.
-            let age = worker.retirement.next_wake(at.now).filter(|_| stays);
+            let age = worker.retirement.next_wake(at.now).filter(|_| worker.stays());
             [start, stopped, over_at(worker, at), age, worker.escalation.next_wake(worker.standstill.debugged)]
         });
         wakes.flatten().min()
@@ -416,7 +415,7 @@ impl Fleet {
             let replaces = old.next();
             let its = replaces.and_then(|key| self.workers.get(&key)).map(|worker| worker.nr);
             let nr = its.or_else(|| free.next()).unwrap_or(0);
-            self.fork(nr, origin, Stage::Starting { since: now, replaces }, now, out);
+            self.fork(nr, origin, replaces, now, out);
         }
     }
 
@@ -430,7 +429,7 @@ impl Fleet {
         self.workers.values().filter(serves).map(|worker| worker.nr).collect()
     }
 
-    fn fork(&mut self, nr: u32, origin: Origin, stage: Stage, now: Instant, out: &mut Vec<Action>) {
+    fn fork(&mut self, nr: u32, origin: Origin, replaces: Option<WorkerKey>, now: Instant, out: &mut Vec<Action>) {
         self.last_key += 1;
         let (key, Origin { generation, slots }) = (self.last_key, origin);
         // A fixed sequence spreads the thresholds evenly (multiples of the golden ratio).
@@ -440,7 +439,7 @@ impl Fleet {
             nr,
             generation,
             slots,
-            stage,
+            stage: Stage::Starting { since: now, replaces },
             process: ProcessLife::default(),
             last_words: LastWords::default(),
             standstill: Standstill::default(),

@@ -58,8 +58,7 @@ impl Fleet {
     pub(super) fn keep_turns(&mut self, at: Scene<'_>, out: &mut Vec<Action>) {
         let mut room = self.config.recycle_together.saturating_sub(self.count(Worker::is_out));
         for key in self.keys() {
-            let stays = |worker: &&Worker| worker.state() == State::Ready && !worker.leaves();
-            let worker = self.workers.get(&key).filter(stays);
+            let worker = self.workers.get(&key).filter(|worker| worker.stays());
             if let Some(why) = worker.and_then(|worker| self.why_due(worker, at)).filter(|_| room > 0) {
                 self.leave(key, why, at, out);
                 room -= 1;

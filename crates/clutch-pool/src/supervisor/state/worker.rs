@@ -99,6 +99,11 @@ impl Worker {
         self.retirement.why().is_some()
     }
 
+    /// Returns whether the worker serves and has no turn to leave.
+    pub(super) fn stays(&self) -> bool {
+        self.state() == State::Ready && !self.leaves()
+    }
+
     /// Returns whether the worker has taken its turn to leave and is not gone yet.
     pub fn is_out(&self) -> bool {
         self.retirement.why().is_some_and(Leave::by_policy)
