@@ -5,6 +5,7 @@
 //! bridge puts the lists together and starts what is configured.
 
 mod address;
+pub mod body;
 pub mod figures;
 mod front;
 mod fronts;

@@ -1,49 +1,66 @@
 //! Paths with placeholders, such as `/pools/{pool}/drain`: how they are matched, and told to whoever asked for another.
+//!
+//! `{pool}` stands for one segment, `{nr:u32}` and `{call:u64}` for one that is such a number, and `{action..}`, at the
+//! end, for all segments that are left: one or more.
 
 use std::collections::BTreeMap;
 
-/// Placeholders that stand for a number, and the largest one that there can be.
-const NUMBERS: [(&str, u64); 2] = [("nr", u32::MAX as u64), ("call", u64::MAX)];
-
-/// Names that the placeholders of a pattern stand for in one path.
+/// Segments that the placeholders of a pattern stand for in one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names(Vec<(&'static str, String)>);
+pub struct Names {
+    named: Vec<(&'static str, String)>,
+    rest: Vec<String>,
+}
 
 impl Names {
     /// Returns what a placeholder stands for, if the pattern has it.
     pub fn get(&self, placeholder: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| *known == placeholder).map(|(_, name)| name.as_str())
+        self.named.iter().find(|(known, _)| *known == placeholder).map(|(_, name)| name.as_str())
     }
 
     /// Returns the number that a placeholder stands for, if the pattern has it.
     pub fn number<T: std::str::FromStr>(&self, placeholder: &str) -> Option<T> {
         self.get(placeholder)?.parse().ok()
     }
+
+    /// Returns the segments that `{…..}` stands for.
+    pub fn rest(&self) -> &[String] {
+        &self.rest
+    }
 }
 
-/// Matches the segments of a path with a pattern. `{nr}` and `{call}` stand for numbers, others for any name. None: it is
-/// another path.
+/// Matches the segments of a path with a pattern. None: it is another path.
 pub fn matched(pattern: &'static str, path: &[String]) -> Option<Names> {
-    let segments: Vec<&'static str> = pattern.trim_start_matches('/').split('/').collect();
-    if segments.len() != path.len() {
-        return None;
-    }
     let mut names = Names::default();
-    for (segment, given) in segments.into_iter().zip(path) {
-        match segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            Some(placeholder) if !is_allowed(placeholder, given) => return None,
-            Some(placeholder) => names.0.push((placeholder, given.clone())),
-            None if segment == given => {}
-            None => return None,
+    let mut given = path.iter();
+    for segment in pattern.trim_start_matches('/').split('/') {
+        let Some(placeholder) = placeholder_of(segment) else {
+            if given.next()? != segment {
+                return None;
+            }
+            continue;
+        };
+        if placeholder.ends_with("..") {
+            names.rest = given.by_ref().cloned().collect();
+            return (!names.rest.is_empty()).then_some(names);
         }
+        let (placeholder, kind) = placeholder.split_once(':').unwrap_or((placeholder, ""));
+        let given = given.next().filter(|given| is_allowed(kind, given))?;
+        names.named.push((placeholder, given.clone()));
     }
-    Some(names)
+    given.next().is_none().then_some(names)
 }
 
-/// Returns whether a placeholder may stand for this.
-fn is_allowed(placeholder: &str, given: &str) -> bool {
-    let most = NUMBERS.iter().find(|(known, _)| *known == placeholder).map(|(_, most)| *most);
-    most.is_none_or(|most| given.parse::<u64>().is_ok_and(|number| number <= most))
+fn placeholder_of(segment: &str) -> Option<&str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
+fn is_allowed(kind: &str, given: &str) -> bool {
+    match kind {
+        "u32" => given.parse::<u32>().is_ok(),
+        "u64" => given.parse::<u64>().is_ok(),
+        _ => true,
+    }
 }
 
 /// Lists patterns, those that differ in their last segment together: `/pools/{pool}/{drain,resume}`.
@@ -57,7 +74,7 @@ pub fn listed(patterns: impl IntoIterator<Item = &'static str>) -> String {
         [last] => format!("{folder}/{last}"),
         _ => format!("{folder}/{{{}}}", lasts.join(",")),
     });
-    shown.collect::<Vec<_>>().join(", ")
+    shown.collect::<Vec<_>>().join(", ").replace(":u32}", "}").replace(":u64}", "}")
 }
 
 #[cfg(test)]
@@ -70,7 +87,7 @@ mod tests {
 
     #[test]
     fn placeholders_stand_for_one_segment_and_some_for_numbers() {
-        let names = matched("/pools/{pool}/workers/{nr}/kill", &path("pools/a b/workers/3/kill")).expect("a match");
+        let names = matched("/pools/{pool}/workers/{nr:u32}/kill", &path("pools/a b/workers/3/kill")).expect("a match");
         assert_eq!((names.get("pool"), names.number::<u32>("nr"), names.get("front")), (Some("a b"), Some(3), None));
         for other in [
             "pools/a/workers/x/kill",
@@ -79,14 +96,24 @@ mod tests {
             "pools/a/workers/3/killed",
             "pools/a/workers/4294967296/kill",
         ] {
-            assert_eq!(matched("/pools/{pool}/workers/{nr}/kill", &path(other)), None, "{other}");
+            assert_eq!(matched("/pools/{pool}/workers/{nr:u32}/kill", &path(other)), None, "{other}");
         }
         assert!(matched("jobs/{job}/cancel", &path("jobs/01J/cancel")).is_some());
     }
 
     #[test]
+    fn the_last_placeholder_may_stand_for_all_that_is_left() {
+        let pattern = "/fronts/{front}/{action..}";
+        for rest in ["flush", "queues/mail/pause", "a/b/c/d"] {
+            let names = matched(pattern, &path(&format!("fronts/jobs/{rest}"))).expect("a match");
+            assert_eq!((names.get("front"), names.rest()), (Some("jobs"), &path(rest)[..]));
+        }
+        assert_eq!(matched(pattern, &path("fronts/jobs")), None);
+    }
+
+    #[test]
     fn patterns_are_listed_by_folder() {
-        let patterns = ["/stop", "/pools/{pool}/drain", "/pools/{pool}/resume", "/calls/{call}/cancel"];
+        let patterns = ["/stop", "/pools/{pool}/drain", "/pools/{pool}/resume", "/calls/{call:u64}/cancel"];
         assert_eq!(listed(patterns), "/stop, /calls/{call}/cancel, /pools/{pool}/{drain,resume}");
     }
 }

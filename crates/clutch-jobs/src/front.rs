@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clutch_host::body::{Nothing, given};
 use clutch_host::routes::matched;
 use clutch_host::{ActError, Context, Figure, FigureValue, Front, FrontKind, Member, Start, StopOrder};
 use clutch_pool::pool::Pool;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cron::{Entry, EntryOptions, WrongEntry};
+use crate::cron::{CronEntry, EntryOptions, WrongEntry};
 use crate::fetcher::Lanes;
 use crate::job::{self, State};
 use crate::runner::{Config, Runs, Stats};
@@ -58,7 +59,7 @@ impl Start for JobsConfig {
         }
         let pool = context.pool(&self.pool)?;
         let wrong = |wrong: WrongEntry| io::Error::other(format!("{place}.cron: {}", wrong.why));
-        let cron = self.cron.into_iter().map(|entry| Entry::new(entry, now).map_err(wrong));
+        let cron = self.cron.into_iter().map(|entry| CronEntry::new(entry, now).map_err(wrong));
         let config = Config {
             cron: cron.collect::<io::Result<_>>()?,
             name: context.name.clone(),
@@ -149,9 +150,7 @@ impl Member for JobsFront {
     fn act(&self, path: &[String], body: &[u8]) -> Result<Value, ActError> {
         let known = ACTIONS.iter().find_map(|(pattern, act)| Some((act, matched(pattern, path)?)));
         let (act, names) = known.ok_or(ActError::NoSuchAction)?;
-        if !matches!(body.trim_ascii(), b"" | b"{}") {
-            return Err(ActError::Invalid("this takes no body, or {}".to_owned()));
-        }
+        let Nothing {} = given(body).map_err(ActError::Invalid)?;
         let done = act(self, names.get("name").unwrap_or_default())?;
         self.pool.note_action(&*done);
         Ok(json!({ "front": self.runs.name(), "done": done }))

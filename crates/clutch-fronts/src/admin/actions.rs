@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clutch_host::body::Nothing;
 use clutch_host::{NamedPool, Plane};
 use clutch_pool::pool::{Command, Denied, Pool};
 use clutch_pool::work::WorkId;
 use clutch_wire::sys;
 use hyper::Response;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -44,10 +44,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const STACKS_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "no body, or {}")]
-pub(super) struct Nothing {}
-
-#[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object such as {\"min\": 2, \"max\": 8}")]
 struct Bounds {
     min: usize,
@@ -67,14 +63,6 @@ struct Stop {
     now: bool,
 }
 
-/// The body, a JSON object; an empty one stands for no body.
-pub(super) fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
-    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| {
-        Problem::bad_request(format!("the body is not the JSON object that is expected here: {error}"))
-    })
-}
-
 /// Returns the pools that are meant: the one of that name, or all.
 fn chosen(plane: &Plane, name: Option<&str>) -> Result<Vec<NamedPool>, Box<Problem>> {
     let all = plane.pools.all();
@@ -85,7 +73,7 @@ fn chosen(plane: &Plane, name: Option<&str>) -> Result<Vec<NamedPool>, Box<Probl
 
 /// The same for an action that is told nothing beside its path.
 fn chosen_alone(asked: &Asked) -> Result<Vec<NamedPool>, Box<Problem>> {
-    let Nothing {} = given(&asked.body)?;
+    let Nothing {} = asked.given()?;
     chosen(&asked.plane, asked.names.get("pool"))
 }
 
@@ -116,7 +104,7 @@ fn quiet(pools: &[NamedPool], quiet: bool) -> Response<Body> {
 }
 
 pub(super) async fn scale(asked: Asked) -> Answer {
-    let Bounds { min, max } = given(&asked.body)?;
+    let Bounds { min, max } = asked.given()?;
     let pools = chosen(&asked.plane, asked.names.get("pool"))?;
     let workers = if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") };
     order(&pools, Command::Scale { min, max }).await?;
@@ -125,7 +113,7 @@ pub(super) async fn scale(asked: Asked) -> Answer {
 }
 
 pub(super) async fn cancel(asked: Asked) -> Answer {
-    let (Some(call), OfPool { pool }) = (asked.names.number::<WorkId>("call"), given(&asked.body)?) else {
+    let (Some(call), OfPool { pool }) = (asked.names.number::<WorkId>("call"), asked.given()?) else {
         return Err(Problem::no_such_call("the id of a call is a number"));
     };
     let mut having = chosen(&asked.plane, pool.as_deref())?;
@@ -157,7 +145,7 @@ pub(super) async fn reload(asked: Asked) -> Answer {
 }
 
 pub(super) async fn stop(asked: Asked) -> Answer {
-    let (Stop { now }, plane) = (given(&asked.body)?, asked.plane);
+    let (Stop { now }, plane) = (asked.given()?, asked.plane);
     let page = facts(&plane);
     blocking_in(&STOPS, move |_| plane.program.stop(now)).await?.map_err(Problem::refused)?;
     Ok(document(&page.into()))

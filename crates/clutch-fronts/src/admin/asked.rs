@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use clutch_host::Plane;
 use clutch_host::routes::Names;
+use clutch_host::{Plane, body};
 use hyper::Response;
 use hyper::http::request::Parts;
+use serde::de::DeserializeOwned;
 
 use crate::body::Body;
 use crate::body::problem::Problem;
@@ -19,8 +20,6 @@ pub(super) struct Asked {
     pub(super) plane: Arc<Plane>,
     pub(super) access_control: Arc<AccessControl>,
     pub(super) names: Names,
-    /// The segments of the path, decoded.
-    pub(super) path: Vec<String>,
     pub(super) head: Parts,
     pub(super) body: Vec<u8>,
     pub(super) is_operator: bool,
@@ -30,5 +29,10 @@ pub(super) struct Asked {
 impl Asked {
     pub(super) fn query(&self) -> &str {
         self.head.uri.query().unwrap_or_default()
+    }
+
+    /// Returns what the body says.
+    pub(super) fn given<T: DeserializeOwned>(&self) -> Result<T, Box<Problem>> {
+        body::given(&self.body).map_err(Problem::bad_request)
     }
 }

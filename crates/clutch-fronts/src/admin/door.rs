@@ -76,9 +76,9 @@ impl Door {
         let found = self.admit(&head, is_operator);
         let is_let_in = found.as_ref().is_ok_and(|(route, ..)| route.allowed != Allowed::Anybody);
         let answered = match found {
-            Ok((route, names, path)) => {
+            Ok((route, names)) => {
                 let (plane, access_control) = (self.plane.clone(), self.access_control.clone());
-                let asked = Asked { plane, access_control, names, path, head, body: Vec::new(), is_operator, permit };
+                let asked = Asked { plane, access_control, names, head, body: Vec::new(), is_operator, permit };
                 answer_of(route, asked, &mut body).await
             }
             Err(problem) => {

@@ -9,9 +9,6 @@ use super::pages::document;
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
 
-/// Segments of the path before those that the member reads: `fronts` and its name.
-const OWN_SEGMENTS: usize = 2;
-
 pub(super) async fn act(asked: Asked) -> Answer {
     let front = asked.names.get("front").unwrap_or_default();
     let members: Vec<_> = asked.plane.members().into_iter().filter(|member| member.front().is_some()).collect();
@@ -20,7 +17,7 @@ pub(super) async fn act(asked: Asked) -> Answer {
         let detail = format!("nothing can be done by a front '{}'{}", quoted(front), suggestion(front, names));
         return Err(Problem::not_found("no-such-front", detail));
     };
-    let (path, body, actions) = (asked.path[OWN_SEGMENTS..].to_vec(), asked.body, member.actions());
+    let (path, body, actions) = (asked.names.rest().to_vec(), asked.body, member.actions());
     let done = blocking(move |_| member.act(&path, &body)).await?;
     done.map(|done| document(&done)).map_err(|error| match error {
         ActError::NoSuchAction => Problem::no_such_path(format!("a front of this kind has POST {}", listed(actions))),

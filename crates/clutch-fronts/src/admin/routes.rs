@@ -54,9 +54,9 @@ const ROUTES: &[Route] = routes! {
     Reads "/process" Operators pages::process;
     Reads "/fronts" Operators actions::fronts;
     Reads "/events" Operators events::stream;
-    Reads "/calls/{call}/stacks" Operators actions::stacks;
+    Reads "/calls/{call:u64}/stacks" Operators actions::stacks;
     Reads "/pools/{pool}/stacks" Operators actions::stacks;
-    Reads "/pools/{pool}/workers/{nr}/stacks" Operators actions::stacks;
+    Reads "/pools/{pool}/workers/{nr:u32}/stacks" Operators actions::stacks;
     Acts "/sign-in" Anybody sign_in::sign_in;
     Acts "/sign-out" Guests sign_in::sign_out;
     Acts "/drain" Operators actions::drain;
@@ -64,15 +64,15 @@ const ROUTES: &[Route] = routes! {
     Acts "/reload" Operators actions::reload;
     Acts "/recycle" Operators actions::recycle;
     Acts "/stop" Operators actions::stop;
-    Acts "/calls/{call}/cancel" Operators actions::cancel;
+    Acts "/calls/{call:u64}/cancel" Operators actions::cancel;
     Acts "/pools/{pool}/drain" Operators actions::drain;
     Acts "/pools/{pool}/resume" Operators actions::resume;
     Acts "/pools/{pool}/scale" Operators actions::scale;
     Acts "/pools/{pool}/reload" Operators actions::reload;
     Acts "/pools/{pool}/recycle" Operators actions::recycle;
-    Acts "/pools/{pool}/workers/{nr}/recycle" Operators actions::recycle;
-    Acts "/pools/{pool}/workers/{nr}/kill" Operators actions::kill;
-    Acts "/fronts/{front}/{what}/{name}/{verb}" Operators members::act;
+    Acts "/pools/{pool}/workers/{nr:u32}/recycle" Operators actions::recycle;
+    Acts "/pools/{pool}/workers/{nr:u32}/kill" Operators actions::kill;
+    Acts "/fronts/{front}/{action..}" Operators members::act;
 };
 
 impl Effect {
@@ -92,7 +92,7 @@ impl Effect {
 }
 
 /// A route with what its path names.
-pub(super) type FoundRoute = (&'static Route, Names, Vec<String>);
+pub(super) type FoundRoute = (&'static Route, Names);
 
 impl Route {
     pub(super) fn of(head: &Parts) -> Result<FoundRoute, Box<Problem>> {
@@ -102,7 +102,7 @@ impl Route {
         let known: Vec<_> = ROUTES.iter().filter_map(|route| Some((route, matched(route.pattern, &path)?))).collect();
         let methods: Vec<&str> = known.iter().map(|(route, _)| route.effect.methods()).collect();
         match known.into_iter().find(|(route, _)| route.effect.is_of(&head.method)) {
-            Some((route, names)) => Ok((route, names, path)),
+            Some(found) => Ok(found),
             None if methods.is_empty() => Err(Problem::no_such_path(all_listed())),
             None => Err(Problem::method_not_allowed(methods.join(", "))),
         }
@@ -134,7 +134,7 @@ mod tests {
 
     fn route(method: &str, path: &str) -> Result<(&'static str, Names), u16> {
         let (head, ()) = hyper::Request::builder().method(method).uri(path).body(()).expect("a request").into_parts();
-        let found = Route::of(&head).map(|(route, names, _)| (route.pattern, names));
+        let found = Route::of(&head).map(|(route, names)| (route.pattern, names));
         found.map_err(|problem| problem.response().status().as_u16())
     }
 
@@ -145,15 +145,20 @@ mod tests {
         for (method, path, pattern, names) in [
             ("POST", "/pools/api/drain", "/pools/{pool}/drain", [("pool", "api"), ("pool", "api")]),
             ("POST", "/pools/a%2Fb/scale", "/pools/{pool}/scale", [("pool", "a/b"), ("pool", "a/b")]),
-            ("GET", "/pools/api/workers/3/stacks", "/pools/{pool}/workers/{nr}/stacks", [("pool", "api"), ("nr", "3")]),
-            ("POST", "/pools/api/workers/3/kill", "/pools/{pool}/workers/{nr}/kill", [("pool", "api"), ("nr", "3")]),
-            ("POST", "/calls/7/cancel", "/calls/{call}/cancel", [("call", "7"), ("call", "7")]),
+            (
+                "GET",
+                "/pools/api/workers/3/stacks",
+                "/pools/{pool}/workers/{nr:u32}/stacks",
+                [("pool", "api"), ("nr", "3")],
+            ),
             (
                 "POST",
-                "/fronts/jobs/queues/a/pause",
-                "/fronts/{front}/{what}/{name}/{verb}",
-                [("front", "jobs"), ("verb", "pause")],
+                "/pools/api/workers/3/kill",
+                "/pools/{pool}/workers/{nr:u32}/kill",
+                [("pool", "api"), ("nr", "3")],
             ),
+            ("POST", "/calls/7/cancel", "/calls/{call:u64}/cancel", [("call", "7"), ("call", "7")]),
+            ("POST", "/fronts/a%20b/flush", "/fronts/{front}/{action..}", [("front", "a b"), ("front", "a b")]),
         ] {
             let (found, given) = route(method, path).unwrap_or_else(|status| panic!("{path}: {status}"));
             assert_eq!(found, pattern);

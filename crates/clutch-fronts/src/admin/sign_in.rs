@@ -1,11 +1,11 @@
 //! Signs browsers in and out: `POST /sign-in` with a token, once, and a cookie from then on.
 
+use clutch_host::body::Nothing;
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, HeaderValue, SET_COOKIE};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::actions::{Nothing, given};
 use super::asked::{Answer, Asked};
 use super::pages::document;
 use crate::body::Body;
@@ -19,7 +19,7 @@ struct SignIn {
 }
 
 pub(super) async fn sign_in(asked: Asked) -> Answer {
-    let SignIn { token } = given(&asked.body)?;
+    let SignIn { token } = asked.given()?;
     let (Some(tokens), Some(sessions)) = (asked.access_control.tokens(), asked.access_control.sessions()) else {
         return Err(Problem::refused("nobody signs in here: this address needs no token"));
     };
@@ -32,7 +32,7 @@ pub(super) async fn sign_in(asked: Asked) -> Answer {
 }
 
 pub(super) async fn sign_out(asked: Asked) -> Answer {
-    let Nothing {} = given(&asked.body)?;
+    let Nothing {} = asked.given()?;
     let answer = document(&json!({}));
     let cookie = asked.access_control.sessions().map(|sessions| sessions.sign_out(&asked.head.headers));
     Ok(match cookie {
