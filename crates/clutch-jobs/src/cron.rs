@@ -202,22 +202,22 @@ fn second_of(time: Millis, zone: &TimeZone) -> Option<Zoned> {
 
 /// A job that is enqueued again and again.
 #[derive(Clone)]
-pub struct Entry {
+pub struct CronEntry {
     options: EntryOptions,
     schedule: Schedule,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for CronEntry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.options.fmt(formatter)
     }
 }
 
-impl Entry {
+impl CronEntry {
     /// `now`: an entry that never ticks after it is none.
-    pub fn new(options: EntryOptions, now: Millis) -> Result<Entry, WrongEntry> {
+    pub fn new(options: EntryOptions, now: Millis) -> Result<CronEntry, WrongEntry> {
         let schedule = Schedule::parse(&options)?;
-        let entry = Entry { options, schedule };
+        let entry = CronEntry { options, schedule };
         entry.job(now, now).check().map_err(|why| WrongEntry { option: "", why })?;
         match entry.next(now) {
             Some(_) => Ok(entry),
@@ -261,7 +261,7 @@ impl Entry {
 /// An entry with what is known of its ticks.
 #[derive(Debug)]
 struct Timer {
-    entry: Entry,
+    entry: CronEntry,
     /// True once the store has told when the last tick was.
     is_known: bool,
     /// The first tick after that. None: there is none any more.
@@ -291,7 +291,7 @@ pub struct Cron {
 }
 
 impl Cron {
-    pub fn new(entries: Vec<Entry>) -> Cron {
+    pub fn new(entries: Vec<CronEntry>) -> Cron {
         let timer = |entry| Timer { entry, is_known: false, due_at: Some(Millis::MIN) };
         Cron { timers: entries.into_iter().map(timer).collect() }
     }

@@ -91,15 +91,15 @@ enum Waiting {
     Callback(Done),
 }
 
-struct Entry {
+struct Pending {
     jobs: Vec<NewJob>,
     bytes: usize,
     waiting: Waiting,
 }
 
-impl Entry {
-    fn new(jobs: Vec<NewJob>, waiting: Waiting) -> Entry {
-        Entry { bytes: jobs.iter().map(NewJob::bytes).sum(), jobs, waiting }
+impl Pending {
+    fn new(jobs: Vec<NewJob>, waiting: Waiting) -> Pending {
+        Pending { bytes: jobs.iter().map(NewJob::bytes).sum(), jobs, waiting }
     }
 }
 
@@ -113,8 +113,8 @@ impl Waiting {
 }
 
 #[derive(Default)]
-struct Line {
-    entries: VecDeque<Entry>,
+struct WaitingLine {
+    entries: VecDeque<Pending>,
     is_led: bool,
     /// There is a thread, which leads for those that only left a callback.
     has_thread: bool,
@@ -131,7 +131,7 @@ pub struct Enqueuer {
     free: Mutex<Vec<usize>>,
     freed: Condvar,
     turn: AtomicUsize,
-    line: Mutex<Line>,
+    line: Mutex<WaitingLine>,
     /// The thread has something to lead.
     to_lead: Condvar,
 }
@@ -189,7 +189,7 @@ impl Enqueuer {
             spawned.map_err(refused)?;
             line.has_thread = true;
         }
-        line.entries.push_back(Entry::new(jobs, Waiting::Callback(done)));
+        line.entries.push_back(Pending::new(jobs, Waiting::Callback(done)));
         if !line.is_led {
             line.is_led = true;
             self.hand_on(&mut line);
@@ -206,7 +206,7 @@ impl Enqueuer {
             return self.trip(&jobs);
         }
         let seat = Arc::<Seat>::default();
-        line.entries.push_back(Entry::new(jobs, Waiting::Caller(seat.clone())));
+        line.entries.push_back(Pending::new(jobs, Waiting::Caller(seat.clone())));
         drop(line);
         loop {
             match seat.wait() {
@@ -273,11 +273,11 @@ impl Enqueuer {
     }
 
     /// The first that waits leads; none: whoever comes next.
-    fn hand_on(&self, line: &mut Line) {
+    fn hand_on(&self, line: &mut WaitingLine) {
         match line.entries.front() {
             None => line.is_led = false,
-            Some(Entry { waiting: Waiting::Caller(seat), .. }) => seat.tell(Told::Lead),
-            Some(Entry { waiting: Waiting::Callback(_), .. }) => {
+            Some(Pending { waiting: Waiting::Caller(seat), .. }) => seat.tell(Told::Lead),
+            Some(Pending { waiting: Waiting::Callback(_), .. }) => {
                 line.is_threads_turn = true;
                 self.to_lead.notify_one();
             }
@@ -304,7 +304,7 @@ mod tests {
         let add = |count: usize, bytes: usize| {
             let arguments = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap();
             let jobs = vec![NewJob::new("default", "send", arguments); count];
-            enqueuer.line.lock().entries.push_back(Entry::new(jobs, Waiting::Caller(Arc::default())));
+            enqueuer.line.lock().entries.push_back(Pending::new(jobs, Waiting::Caller(Arc::default())));
         };
         let half = TRIP_BYTES_MAX / 2;
         for (count, bytes) in [(1, half), (1, half), (1, 2), (TRIP_JOBS_MAX, 2), (TRIP_JOBS_MAX + 1, 2), (3, half)] {

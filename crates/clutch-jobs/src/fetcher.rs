@@ -78,19 +78,85 @@ pub struct Fetcher {
     slots: usize,
     running: usize,
     unsettled: usize,
-    has_notes: bool,
-    /// The store may have something to claim.
-    may_have: bool,
-    quiet: bool,
-    failures: u32,
-    retry_at: Option<Instant>,
-    claim_at: Instant,
+    claims: Claims,
+    notes: Notes,
+    outage: Outage,
     renew_at: Instant,
-    ask_at: Instant,
-    note_at: Instant,
     gather_until: Instant,
+}
+
+/// Whether the store may have something to claim, and when it is asked.
+#[derive(Debug)]
+struct Claims {
+    quiet: bool,
+    may_have: bool,
+    /// End of a pause of claims.
+    from: Instant,
+    ask_at: Instant,
     /// When a limit of rate gives more.
     again_at: Option<Instant>,
+}
+
+impl Claims {
+    fn answered(&mut self, asked: usize, claimed: usize, now: Instant) {
+        if asked > 0 {
+            self.may_have = claimed == asked;
+            self.ask_at = now + ASK_ANYWAY;
+        }
+    }
+
+    fn keep_time(&mut self, now: Instant) {
+        if now >= self.ask_at {
+            self.may_have = true;
+            self.ask_at = now + ASK_ANYWAY;
+        }
+        if self.again_at.is_some_and(|at| now >= at) {
+            self.again_at = None;
+            self.may_have = true;
+        }
+    }
+
+    fn may_ask(&self) -> bool {
+        self.may_have && !self.quiet
+    }
+
+    fn next_wake(&self) -> Instant {
+        self.ask_at.min(self.again_at.unwrap_or(self.ask_at))
+    }
+}
+
+/// What running jobs have noted and the store does not know yet.
+#[derive(Debug)]
+struct Notes {
+    unwritten: bool,
+    write_at: Instant,
+}
+
+impl Notes {
+    fn written(&mut self, now: Instant) {
+        if std::mem::take(&mut self.unwritten) {
+            self.write_at = now + NOTES_INTERVAL;
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.unwritten.then_some(self.write_at)
+    }
+}
+
+/// Failures of the store in a row, and when it is tried again.
+#[derive(Debug, Default)]
+struct Outage {
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+impl Outage {
+    fn failed(&mut self, now: Instant) {
+        let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_LONGEST);
+        self.failures += 1;
+        self.retry_at = Some(now + wait);
+    }
 }
 
 impl Fetcher {
@@ -100,17 +166,11 @@ impl Fetcher {
             slots: 0,
             running: 0,
             unsettled: 0,
-            has_notes: false,
-            may_have: true,
-            quiet: false,
-            failures: 0,
-            retry_at: None,
-            claim_at: now,
+            claims: Claims { quiet: false, may_have: true, from: now, ask_at: now + ASK_ANYWAY, again_at: None },
+            notes: Notes { unwritten: false, write_at: now },
+            outage: Outage::default(),
             renew_at: now + lease / RENEWALS,
-            ask_at: now + ASK_ANYWAY,
-            note_at: now,
             gather_until: now,
-            again_at: None,
         }
     }
 
@@ -120,66 +180,55 @@ impl Fetcher {
     }
 
     pub fn is_failing(&self) -> bool {
-        self.failures > 0
+        self.outage.failures > 0
     }
 
     pub fn on(&mut self, event: Event, now: Instant) {
         match event {
             Event::Slots(slots) => self.slots = slots,
-            Event::Arrived => self.may_have = true,
+            Event::Arrived => self.claims.may_have = true,
             Event::Ended => {
                 self.running -= 1;
                 self.unsettled += 1;
                 // It may have held back others: of its key, or of its queue.
-                self.may_have = true;
+                self.claims.may_have = true;
             }
-            Event::Noted => self.has_notes = true,
+            Event::Noted => self.notes.unwritten = true,
             Event::Round { asked, claimed, settled } => {
-                if std::mem::take(&mut self.has_notes) {
-                    self.note_at = now + NOTES_INTERVAL;
-                }
+                self.notes.written(now);
                 self.gather_until = now + GATHER;
                 self.running += claimed;
                 self.unsettled -= settled;
-                self.works();
-                if asked > 0 {
-                    self.may_have = claimed == asked;
-                    self.ask_at = now + ASK_ANYWAY;
-                }
+                self.outage = Outage::default();
+                self.claims.answered(asked, claimed, now);
             }
-            Event::Renewed => {
-                self.renew_at = now + self.lease / RENEWALS;
-                self.works();
-            }
+            Event::Renewed => self.renewed(now),
             Event::Unleased => self.renew_at = now,
-            Event::HeldBack(until) => self.again_at = Some(until),
+            Event::HeldBack(until) => self.claims.again_at = Some(until),
             Event::Lapsed => {
-                self.renew_at = now + self.lease / RENEWALS;
                 self.unsettled = 0;
-                self.has_notes = false;
-                self.may_have = true;
-                self.works();
+                self.notes.unwritten = false;
+                self.claims.may_have = true;
+                self.renewed(now);
             }
             Event::Dropped => self.running -= 1,
-            Event::Refused => self.claim_at = now + REFUSED_PAUSE,
+            Event::Refused => self.claims.from = now + REFUSED_PAUSE,
             Event::Failed => {
-                let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_LONGEST);
-                self.failures += 1;
-                self.retry_at = Some(now + wait);
-                self.may_have = true;
+                self.outage.failed(now);
+                self.claims.may_have = true;
                 // Whether its last round was carried out, it does not know: what it holds is made sure of first.
                 self.renew_at = now;
             }
             Event::Quiet(quiet) => {
-                self.quiet = quiet;
-                self.may_have = true;
+                self.claims.quiet = quiet;
+                self.claims.may_have = true;
             }
         }
     }
 
-    fn works(&mut self) {
-        self.failures = 0;
-        self.retry_at = None;
+    fn renewed(&mut self, now: Instant) {
+        self.renew_at = now + self.lease / RENEWALS;
+        self.outage = Outage::default();
     }
 
     /// Whether more than half of the slots have work.
@@ -188,37 +237,26 @@ impl Fetcher {
     }
 
     pub fn step(&mut self, now: Instant) -> Step {
-        if let Some(at) = self.retry_at.filter(|at| *at > now) {
+        if let Some(at) = self.outage.retry_at.filter(|at| *at > now) {
             return Step::Wait(at);
         }
         if now >= self.renew_at {
             return Step::Renew;
         }
-        if now >= self.ask_at {
-            self.may_have = true;
-            self.ask_at = now + ASK_ANYWAY;
-        }
-        if self.again_at.is_some_and(|at| now >= at) {
-            self.again_at = None;
-            self.may_have = true;
-        }
-        let free = if self.may_have && !self.quiet { self.slots.saturating_sub(self.running) } else { 0 };
-        let limit = if now >= self.claim_at { free } else { 0 };
-        if limit > 0 || self.unsettled > 0 || (self.has_notes && now >= self.note_at) {
+        self.claims.keep_time(now);
+        let free = if self.claims.may_ask() { self.slots.saturating_sub(self.running) } else { 0 };
+        let limit = if now >= self.claims.from { free } else { 0 };
+        let note_at = self.notes.next_wake();
+        if limit > 0 || self.unsettled > 0 || note_at.is_some_and(|at| now >= at) {
             return if self.is_busy() && now < self.gather_until {
                 Step::Wait(self.gather_until)
             } else {
                 Step::Round { limit }
             };
         }
-        let mut wait = self.renew_at.min(self.ask_at).min(self.again_at.unwrap_or(self.ask_at));
-        if free > 0 {
-            wait = wait.min(self.claim_at);
-        }
-        if self.has_notes {
-            wait = wait.min(self.note_at);
-        }
-        Step::Wait(wait)
+        let claim_at = (free > 0).then_some(self.claims.from);
+        let wait = self.renew_at.min(self.claims.next_wake());
+        Step::Wait([claim_at, note_at].into_iter().flatten().fold(wait, Instant::min))
     }
 }
 
@@ -330,7 +368,7 @@ mod tests {
 
     /// A store with endless jobs, and an adversary who chooses what happens.
     #[derive(Clone, Copy, Debug)]
-    enum Move {
+    enum Choice {
         Step,
         End,
         Note,
@@ -343,46 +381,46 @@ mod tests {
         Pass(u64),
     }
 
-    fn moves() -> impl Strategy<Value = Vec<Move>> {
+    fn choices() -> impl Strategy<Value = Vec<Choice>> {
         let one = prop_oneof![
-            4 => Just(Move::Step),
-            3 => Just(Move::End),
-            1 => Just(Move::Note),
-            1 => Just(Move::Arrive),
-            1 => (0usize..20).prop_map(Move::Slots),
-            1 => Just(Move::Fail),
-            1 => Just(Move::Refuse),
-            1 => Just(Move::Lapse),
-            1 => any::<bool>().prop_map(Move::Quiet),
-            1 => (0u64..40_000).prop_map(Move::Pass),
+            4 => Just(Choice::Step),
+            3 => Just(Choice::End),
+            1 => Just(Choice::Note),
+            1 => Just(Choice::Arrive),
+            1 => (0usize..20).prop_map(Choice::Slots),
+            1 => Just(Choice::Fail),
+            1 => Just(Choice::Refuse),
+            1 => Just(Choice::Lapse),
+            1 => any::<bool>().prop_map(Choice::Quiet),
+            1 => (0u64..40_000).prop_map(Choice::Pass),
         ];
         prop::collection::vec(one, 0..200)
     }
 
     proptest! {
         #[test]
-        fn it_never_holds_more_than_its_slots_and_never_forgets_to_settle(moves in moves(), given in 0usize..6) {
+        fn it_never_holds_more_than_its_slots_and_never_forgets_to_settle(choices in choices(), given in 0usize..6) {
             let mut now = Instant::now();
             let mut fetcher = Fetcher::new(LEASE, now);
             let (mut slots, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
             let mut noted = false;
-            for one in moves {
+            for one in choices {
                 match one {
-                    Move::Pass(ms) => now += Duration::from_millis(ms),
-                    Move::Slots(count) => { slots = count; fetcher.on(Event::Slots(count), now); }
-                    Move::Note => { noted = true; fetcher.on(Event::Noted, now); }
-                    Move::Arrive => fetcher.on(Event::Arrived, now),
-                    Move::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
-                    Move::Fail => fetcher.on(Event::Failed, now),
-                    Move::Refuse => fetcher.on(Event::Refused, now),
-                    Move::Lapse => {
+                    Choice::Pass(ms) => now += Duration::from_millis(ms),
+                    Choice::Slots(count) => { slots = count; fetcher.on(Event::Slots(count), now); }
+                    Choice::Note => { noted = true; fetcher.on(Event::Noted, now); }
+                    Choice::Arrive => fetcher.on(Event::Arrived, now),
+                    Choice::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
+                    Choice::Fail => fetcher.on(Event::Failed, now),
+                    Choice::Refuse => fetcher.on(Event::Refused, now),
+                    Choice::Lapse => {
                         (dropping, running, unsettled, noted) = (dropping + running, 0, 0, false);
                         fetcher.on(Event::Lapsed, now);
                     }
-                    Move::End if dropping > 0 => { dropping -= 1; fetcher.on(Event::Dropped, now); }
-                    Move::End if running > 0 => { running -= 1; unsettled += 1; fetcher.on(Event::Ended, now); }
-                    Move::End => {}
-                    Move::Step => match fetcher.step(now) {
+                    Choice::End if dropping > 0 => { dropping -= 1; fetcher.on(Event::Dropped, now); }
+                    Choice::End if running > 0 => { running -= 1; unsettled += 1; fetcher.on(Event::Ended, now); }
+                    Choice::End => {}
+                    Choice::Step => match fetcher.step(now) {
                         Step::Round { limit } => {
                             prop_assert!(limit == 0 || running + dropping + limit <= slots);
                             prop_assert!(!(quiet && limit > 0));

@@ -27,10 +27,10 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(30);
 pub const BATCH: usize = 1000;
 
 #[derive(Debug)]
-pub enum Event {
-    /// The answer to [`Step::Lead`].
+pub enum Performed {
+    /// [`Duty::Lead`], and whether this runner leads now.
     Leads(bool),
-    /// The answer to [`Step::Look`], with the time of the store's clock.
+    /// [`Duty::Look`], at this time of the store's clock.
     Looked {
         upkeep: Upkeep,
         ticks: Vec<Tick>,
@@ -40,7 +40,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Duty {
     /// Try to lead, or to go on leading.
     Lead,
     /// With [`Maintenance::ticks`], and at most so many jobs of each kind.
@@ -75,10 +75,10 @@ impl Maintenance {
         self.cron.ticks(clock)
     }
 
-    pub fn on(&mut self, event: Event, now: Instant) {
-        self.is_lost = matches!(event, Event::Failed);
+    pub fn on(&mut self, event: Performed, now: Instant) {
+        self.is_lost = matches!(event, Performed::Failed);
         match event {
-            Event::Leads(leads) => {
+            Performed::Leads(leads) => {
                 if leads && !self.leads {
                     self.look_at = now;
                 }
@@ -86,7 +86,7 @@ impl Maintenance {
                 let longest = if leads { Duration::MAX } else { LEAD_INTERVAL };
                 self.lead_at = now + (self.lease / 3).min(longest);
             }
-            Event::Looked { upkeep, ticks, now: then } => {
+            Performed::Looked { upkeep, ticks, now: then } => {
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
                 let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| millis_until(due, then));
@@ -96,7 +96,7 @@ impl Maintenance {
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);
             }
-            Event::Failed => {
+            Performed::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
                 self.leads = false;
                 self.lead_at = now + LEAD_INTERVAL;
@@ -105,17 +105,17 @@ impl Maintenance {
     }
 
     /// `clock`: what the store's clock shows now.
-    pub fn step(&self, now: Instant, clock: Millis) -> Step {
+    pub fn step(&self, now: Instant, clock: Millis) -> Duty {
         if now >= self.lead_at {
-            return Step::Lead;
+            return Duty::Lead;
         }
         let look_at = self.leads.then_some(self.look_at);
         let due_at = self.cron.due_at().filter(|_| !self.is_lost);
         let tick_at = due_at.map(|due_at| now + millis_until(due_at, clock));
         let limit = if self.leads { BATCH } else { 0 };
         match look_at.into_iter().chain(tick_at).min() {
-            Some(at) if at <= now => Step::Look { limit },
-            at => Step::Wait(at.unwrap_or(self.lead_at).min(self.lead_at)),
+            Some(at) if at <= now => Duty::Look { limit },
+            at => Duty::Wait(at.unwrap_or(self.lead_at).min(self.lead_at)),
         }
     }
 }
@@ -127,33 +127,33 @@ fn millis_until(time: Millis, clock: Millis) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cron::Entry;
+    use crate::cron::CronEntry;
 
     const LEASE: Duration = Duration::from_secs(30);
-    const LOOK: Step = Step::Look { limit: BATCH };
+    const LOOK: Duty = Duty::Look { limit: BATCH };
 
     fn leader(now: Instant) -> Maintenance {
         let mut one = Maintenance::new(LEASE, Cron::default(), now);
-        assert_eq!(one.step(now, 0), Step::Lead);
-        one.on(Event::Leads(true), now);
+        assert_eq!(one.step(now, 0), Duty::Lead);
+        one.on(Performed::Leads(true), now);
         one
     }
 
-    fn looked(upkeep: Upkeep, now: Millis) -> Event {
-        Event::Looked { upkeep, ticks: Vec::new(), now }
+    fn looked(upkeep: Upkeep, now: Millis) -> Performed {
+        Performed::Looked { upkeep, ticks: Vec::new(), now }
     }
 
     #[test]
     fn who_does_not_lead_tries_again() {
         let now = Instant::now();
         let mut one = Maintenance::new(LEASE, Cron::default(), now);
-        one.on(Event::Leads(false), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + LEAD_INTERVAL));
-        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
-        one.on(Event::Leads(true), now);
+        one.on(Performed::Leads(false), now);
+        assert_eq!(one.step(now, 0), Duty::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Duty::Lead);
+        one.on(Performed::Leads(true), now);
         one.on(looked(Upkeep::default(), 0), now);
         assert!(one.step(now + LEAD_INTERVAL, 0) == LOOK, "the leader holds on for a third of its lease");
-        assert_eq!(one.step(now + LEASE / 3, 0), Step::Lead);
+        assert_eq!(one.step(now + LEASE / 3, 0), Duty::Lead);
     }
 
     #[test]
@@ -163,10 +163,10 @@ mod tests {
         assert_eq!(one.step(now, 0), LOOK);
         let upkeep = Upkeep { next_due: Some(5_150), ..Upkeep::default() };
         one.on(looked(upkeep, 5_000), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + Duration::from_millis(150)));
+        assert_eq!(one.step(now, 0), Duty::Wait(now + Duration::from_millis(150)));
         // Another may be enqueued meanwhile that is due before.
         one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + LOOK_INTERVAL));
+        assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             one.on(looked(Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, 9), now);
         }
         one.on(looked(Upkeep::default(), 9), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + LOOK_INTERVAL));
+        assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
@@ -186,29 +186,29 @@ mod tests {
         let now = Instant::now();
         let mut one = leader(now);
         one.on(looked(Upkeep { next_due: Some(1_000), ..Upkeep::default() }, 9_000), now);
-        assert!(matches!(one.step(now, 0), Step::Wait(_)));
+        assert!(matches!(one.step(now, 0), Duty::Wait(_)));
     }
 
     #[test]
     fn who_cannot_reach_the_store_leads_no_more() {
         let now = Instant::now();
         let mut one = leader(now);
-        one.on(Event::Failed, now);
+        one.on(Performed::Failed, now);
         assert!(!one.leads());
-        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Duty::Lead);
     }
 
     /// Returns a machine with an hourly entry, at half past midnight in 1970.
     fn with_cron(now: Instant, leads: bool) -> Maintenance {
         let every = r#"{"name": "x", "every_ms": 3600000, "zone": "UTC", "misfire": "last", "overlap": "allow",
             "job": {"queue": "default", "tool": "x", "arguments": {}, "attempts_max": 1}}"#;
-        let entry = Entry::new(serde_json::from_str(every).unwrap(), 0).unwrap();
+        let entry = CronEntry::new(serde_json::from_str(every).unwrap(), 0).unwrap();
         let mut one = Maintenance::new(LEASE, Cron::new(vec![entry]), now);
-        one.on(Event::Leads(leads), now);
+        one.on(Performed::Leads(leads), now);
         let ticks = one.ticks(1_800_000);
         assert!(ticks[0].job.is_none());
         let upkeep = Upkeep { last_ticks: vec![1_800_000], ..Upkeep::default() };
-        one.on(Event::Looked { upkeep, ticks, now: 1_800_000 }, now);
+        one.on(Performed::Looked { upkeep, ticks, now: 1_800_000 }, now);
         one
     }
 
@@ -216,20 +216,20 @@ mod tests {
     fn who_does_not_lead_has_its_periodic_jobs_enqueued_and_nothing_else() {
         let now = Instant::now();
         let mut one = with_cron(now, false);
-        assert_eq!(one.step(now, 3_599_000), Step::Wait(now + Duration::from_secs(1)));
-        assert_eq!(one.step(now, 3_600_000), Step::Look { limit: 0 });
+        assert_eq!(one.step(now, 3_599_000), Duty::Wait(now + Duration::from_secs(1)));
+        assert_eq!(one.step(now, 3_600_000), Duty::Look { limit: 0 });
         assert_eq!(one.ticks(3_600_000).len(), 1);
-        assert_eq!(with_cron(now, true).step(now, 3_600_000), Step::Look { limit: BATCH });
+        assert_eq!(with_cron(now, true).step(now, 3_600_000), Duty::Look { limit: BATCH });
     }
 
     #[test]
     fn a_tick_waits_while_the_store_cannot_be_had() {
         let now = Instant::now();
         let mut one = with_cron(now, true);
-        one.on(Event::Failed, now);
-        assert_eq!(one.step(now, 3_600_000), Step::Wait(now + LEAD_INTERVAL));
-        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Lead);
-        one.on(Event::Leads(false), now + LEAD_INTERVAL);
-        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Look { limit: 0 });
+        one.on(Performed::Failed, now);
+        assert_eq!(one.step(now, 3_600_000), Duty::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Duty::Lead);
+        one.on(Performed::Leads(false), now + LEAD_INTERVAL);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Duty::Look { limit: 0 });
     }
 }

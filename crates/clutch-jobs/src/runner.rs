@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use self::shared::{Inbox, Note, Shared};
 use self::threads::Threads;
-use crate::cron::Entry;
+use crate::cron::CronEntry;
 use crate::facts::{JobsLapsed, JobsUnsettled};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
@@ -58,7 +58,7 @@ pub struct Config {
     pub lease: Duration,
     pub keep: Keep,
     /// The periodic jobs of the store that this program knows.
-    pub cron: Vec<Entry>,
+    pub cron: Vec<CronEntry>,
 }
 
 /// Counts since the start, and what is so now.

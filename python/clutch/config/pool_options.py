@@ -22,12 +22,12 @@ class Workers(TypedDict):
     max: int
 
 
-class Queue(TypedDict, total=False):
+class QueueOptions(TypedDict, total=False):
     limit: int
     overflow: Literal["reject", "block"]
 
 
-class Recycle(TypedDict, total=False):
+class RecycleOptions(TypedDict, total=False):
     calls: int
     age: Duration
     memory: Size
@@ -35,7 +35,7 @@ class Recycle(TypedDict, total=False):
     jitter: float
 
 
-class Scale(TypedDict, total=False):
+class ScaleOptions(TypedDict, total=False):
     delay: Duration
     idle: Duration
 
@@ -53,11 +53,11 @@ class PoolOptions(TypedDict, total=False):
     preload: bool | None
     gil_policy: Literal["fail", "warn", "processes"] | None
     deadline: Duration | None
-    queue: Queue | None
+    queue: QueueOptions | None
     deaths_max: int | None
-    recycle: Recycle | None
+    recycle: RecycleOptions | None
     restarts_max: int | None
-    scale: Scale | None
+    scale: ScaleOptions | None
     memory_max: Size | None
     grace: Duration | None
     interrupt_grace: Duration | None

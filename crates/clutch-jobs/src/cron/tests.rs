@@ -35,8 +35,8 @@ fn options(schedule: &str, zone: &str) -> EntryOptions {
     }
 }
 
-fn entry(schedule: &str, zone: &str) -> Entry {
-    Entry::new(options(schedule, zone), 0).unwrap()
+fn entry(schedule: &str, zone: &str) -> CronEntry {
+    CronEntry::new(options(schedule, zone), 0).unwrap()
 }
 
 fn at(text: &str) -> Millis {
@@ -48,7 +48,7 @@ fn shown(time: Millis) -> String {
 }
 
 /// All ticks after one time up to another.
-fn ticks_between(entry: &Entry, from: &str, to: &str) -> Vec<String> {
+fn ticks_between(entry: &CronEntry, from: &str, to: &str) -> Vec<String> {
     let mut times = std::iter::successors(entry.next(at(from)), |time| entry.next(*time));
     std::iter::from_fn(|| times.next().filter(|time| *time <= at(to))).map(shown).collect()
 }
@@ -122,14 +122,14 @@ fn what_comes_every_half_hour_goes_on_when_the_clocks_change() {
 #[test]
 fn a_plain_interval_comes_at_its_multiples() {
     let every = EntryOptions { schedule: None, every_ms: Some(300_000), ..options("", "UTC") };
-    let every = Entry::new(every, 0).unwrap();
+    let every = CronEntry::new(every, 0).unwrap();
     assert_eq!((every.next(299_999), every.next(300_000)), (Some(300_000), Some(600_000)));
     assert_eq!((every.schedule.last(299_999), every.schedule.last(300_000)), (Some(0), Some(300_000)));
 }
 
 #[test]
 fn what_is_wrong_is_told_with_the_option() {
-    let wrong = |options| Entry::new(options, 0).map(|_| ()).unwrap_err().option;
+    let wrong = |options| CronEntry::new(options, 0).map(|_| ()).unwrap_err().option;
     for text in ["", "* * * *", "61 * * * *", "0 0 1 1 * 2030 7 8", "0 0 30 2 *", "@never", "0 0 * * FOO"] {
         assert_eq!(wrong(options(text, "UTC")), "schedule", "{text:?}");
     }
@@ -141,7 +141,7 @@ fn what_is_wrong_is_told_with_the_option() {
 }
 
 /// An entry and a time, mostly within a day of a change of the clocks.
-fn cases() -> impl Strategy<Value = (Entry, Millis)> {
+fn cases() -> impl Strategy<Value = (CronEntry, Millis)> {
     let times = at("2025-01-01T00:00:00Z")..at("2028-01-01T00:00:00Z");
     let beside = prop_oneof![1 => Just(None), 3 => (-26 * HOUR..26 * HOUR).prop_map(Some)];
     let names = (proptest::sample::select(&SCHEDULES[..]), proptest::sample::select(&ZONES[..]));
@@ -213,7 +213,7 @@ fn a_new_entry_begins_with_its_next_tick() {
 #[test]
 fn of_missed_ticks_the_last_one_is_made_up_for_or_none() {
     for (misfire, made) in [(Misfire::Last, 1), (Misfire::Skip, 0)] {
-        let missing = Entry::new(EntryOptions { misfire, ..options("0 * * * *", "UTC") }, 0).unwrap();
+        let missing = CronEntry::new(EntryOptions { misfire, ..options("0 * * * *", "UTC") }, 0).unwrap();
         let mut house = House::default();
         house.look(&mut Cron::new(vec![missing.clone()]), at("2026-05-01T00:30:00Z"));
         let mut cron = Cron::new(vec![missing]);
@@ -237,7 +237,7 @@ fn what_the_store_was_not_told_is_told_again() {
 #[test]
 fn a_job_is_marked_with_its_tick() {
     let of = |overlap| {
-        let entry = Entry::new(EntryOptions { overlap, deadline_ms: Some(7), ..options("@daily", "UTC") }, 0);
+        let entry = CronEntry::new(EntryOptions { overlap, deadline_ms: Some(7), ..options("@daily", "UTC") }, 0);
         entry.unwrap().job(at("2026-05-01T00:00:00Z"), 5)
     };
     let job = of(Overlap::Skip);

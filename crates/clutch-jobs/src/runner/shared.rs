@@ -18,7 +18,7 @@ use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
 use crate::facts::{JobsRescued, QueueUnserved, StoreLost, StoreRecovered};
 use crate::job;
-use crate::maintenance::{self, Maintenance};
+use crate::maintenance::{Duty, Maintenance, Performed};
 use crate::store::{QueueStats, Store, Upkeep};
 
 /// Interval at which the queues are counted while somebody looks at them, and how long that lasts.
@@ -270,16 +270,16 @@ impl Shared {
         while self.stopping().is_none() {
             self.count_queues();
             let event = match machine.step(Instant::now(), job::now()) {
-                maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
-                maintenance::Step::Look { limit } => {
+                Duty::Lead => self.store.lead(&runner, job::now()).map(Performed::Leads),
+                Duty::Look { limit } => {
                     self.wait_renewed();
                     let now = job::now();
                     let ticks = machine.ticks(now);
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
                     let looked = looked.inspect(|upkeep| self.tell(upkeep));
-                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, ticks, now })
+                    looked.map(|upkeep| Performed::Looked { upkeep, ticks, now })
                 }
-                maintenance::Step::Wait(until) => {
+                Duty::Wait(until) => {
                     let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
                     drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
                     continue;
@@ -290,7 +290,7 @@ impl Shared {
                 Ok(_) => self.works(UPKEEP),
                 Err(error) => self.failed(UPKEEP, error.to_string()),
             }
-            machine.on(event.unwrap_or(maintenance::Event::Failed), Instant::now());
+            machine.on(event.unwrap_or(Performed::Failed), Instant::now());
         }
         // The next leader comes at once; where the store cannot be had, when the lease ends.
         if !is_failing {

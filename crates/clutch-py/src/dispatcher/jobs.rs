@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
+use clutch_jobs::cron::{CronEntry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::job::{self, NewJob, Rate, State};
 use clutch_jobs::store::{Change, Enqueued, Filter, Offers, QueueChange, Store, StoreError};
@@ -269,6 +269,6 @@ fn wrong_entry(wrong: WrongEntry) -> PyErr {
 #[pyfunction]
 pub fn next_tick(entry: &str, after_ms: i64) -> PyResult<String> {
     let options: EntryOptions = serde_json::from_str(entry).map_err(unreadable)?;
-    let entry = Entry::new(options, after_ms).map_err(wrong_entry)?;
+    let entry = CronEntry::new(options, after_ms).map_err(wrong_entry)?;
     Ok(entry.next_shown(after_ms))
 }

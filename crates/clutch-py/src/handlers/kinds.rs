@@ -13,7 +13,7 @@ use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
 use super::job::Job;
 use super::outcome::Trouble;
-use super::tool::Call;
+use super::tool::ToolCall;
 use super::wsgi::StartResponse;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
@@ -21,7 +21,7 @@ use crate::link::call_frame::{CallFrame, Claim};
 /// The handler of each kind of work. A new one is a row here.
 const HANDLERS: &[(WorkKind, &dyn Handler)] = &[
     // Requests have the handler of their app.
-    (WorkKind::CALL, &Call),
+    (WorkKind::CALL, &ToolCall),
     (WorkKind::BATCH, &Batch),
     (WorkKind::CONNECTION, &Connection),
     (WorkKind::JOB, &Job),

@@ -13,9 +13,9 @@ use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 
 /// Arguments come in Python's form, or in JSON from callers over a network.
-pub struct Call;
+pub struct ToolCall;
 
-impl Handler for Call {
+impl Handler for ToolCall {
     fn prepare(
         &self,
         link: &Bound<'_, WorkerLink>,

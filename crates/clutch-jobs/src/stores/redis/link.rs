@@ -41,13 +41,13 @@ pub(in crate::stores) struct Link {
     pub root: String,
     /// The version of the format that this program reads and writes.
     schema: Option<u32>,
-    line: Mutex<Line>,
+    line: Mutex<LinkState>,
     freed: Condvar,
     warnings: Mutex<Vec<String>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct LinkState {
     /// Somebody uses the connection.
     is_taken: bool,
     /// While nobody does.

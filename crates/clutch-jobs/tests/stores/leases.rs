@@ -1,0 +1,138 @@
+//! Who holds jobs, and what becomes of those whose runner is gone; many runners at once.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::Duration;
+
+use clutch_jobs::job::{State, settle};
+use clutch_jobs::store::{Renewed, Report, Runner};
+
+use super::house::{House, NOW, done, ids, job, runner, want};
+
+pub fn a_lapsed_lease_gives_its_jobs_back_once(house: &House) {
+    let id = house.enqueue(&[job("default")]).remove(0);
+    let claimed = house.claim("a", 1).remove(0);
+    let late = NOW + 31_000;
+    assert_eq!(house.look(NOW + 29_000).rescued, 0);
+    assert_eq!(house.look(late).rescued, 1);
+    assert_eq!(house.look(late).rescued, 0);
+    let told = house.store.get(&id).unwrap().unwrap();
+    assert_eq!(told.errors[0].kind, "lease_lapsed");
+    let again = house.claim_at("b", 1, &["default"], late).remove(0);
+    assert_eq!((&again.id, again.attempt), (&id, 1), "it was no attempt");
+    assert_eq!(house.store.renew(&runner("a"), std::slice::from_ref(&id), late).unwrap(), None, "who lost it is told");
+    assert_eq!(house.end("a", &claimed, done(), late).lost, std::slice::from_ref(&id));
+    assert!(house.end("b", &again, done(), late).lost.is_empty());
+}
+
+pub fn a_renewed_lease_does_not_lapse(house: &House) {
+    let id = house.enqueue(&[job("default")]).remove(0);
+    house.claim("a", 1);
+    assert_eq!(
+        house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(),
+        Some(Renewed::default())
+    );
+    assert_eq!(house.look(NOW + 45_000).rescued, 0);
+    assert_eq!(house.look(NOW + 51_000).rescued, 1);
+}
+
+pub fn a_round_that_comes_late_revives_no_lease(house: &House) {
+    house.enqueue(&[job("default"), job("default")]);
+    let held = ids(&house.claim("a", 1)).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let later = NOW + 31_000;
+    house.look(later);
+    let late = Runner { round: 2, ..runner("a") };
+    let round = house.store.round(&late, &Report::default(), &want(9, &["default"]), later).unwrap();
+    assert!(round.has_no_lease && round.claimed.is_empty());
+    assert_eq!(house.store.renew(&late, &held, later).unwrap(), None);
+    let other = Runner { round: 1, ..runner("b") };
+    let round = house.store.round(&other, &Report::default(), &want(9, &["default"]), later).unwrap();
+    assert!(!round.has_no_lease && round.claimed.len() == 2);
+    let lost = house.store.renew(&other, &["77".to_owned()], later).unwrap().unwrap().lost;
+    assert_eq!(lost, ["77"], "it holds what is not its own");
+}
+
+pub fn a_claim_whose_answer_was_lost_is_given_back_by_the_renewal(house: &House) {
+    let enqueued = house.enqueue(&[job("default"), job("default")]);
+    house.claim("a", 2);
+    house.store.renew(&runner("a"), &enqueued[..1], NOW).unwrap();
+    let again = house.claim("b", 2);
+    assert_eq!(ids(&again), [enqueued[1].as_str()]);
+    assert_eq!(again[0].attempt, 1);
+}
+
+pub fn a_job_whose_runners_all_die_is_dead_in_the_end(house: &House) {
+    let id = house.enqueue(&[job("default")]).remove(0);
+    let mut now = NOW;
+    for life in 0..50 {
+        if house.claim_at(&format!("r{life}"), 1, &["default"], now).is_empty() {
+            break;
+        }
+        now += 31_000;
+        house.look(now);
+    }
+    assert_eq!(house.state(&id), Some(State::Dead));
+}
+
+pub fn who_leaves_holds_nothing(house: &House) {
+    house.enqueue(&[job("default")]);
+    house.claim("a", 1);
+    assert!(house.store.lead(&runner("a"), NOW).unwrap());
+    house.store.leave(&runner("a"), NOW).unwrap();
+    assert!(house.store.lead(&runner("b"), NOW).unwrap(), "at once");
+    assert_eq!(house.look(NOW + 1).rescued, 1, "and what it left behind is another's");
+}
+
+pub fn one_leads_at_a_time(house: &House) {
+    assert!(house.store.lead(&runner("a"), NOW).unwrap());
+    assert!(!house.store.lead(&runner("b"), NOW + 29_000).unwrap());
+    assert!(house.store.lead(&runner("a"), NOW + 29_000).unwrap());
+    assert!(!house.store.lead(&runner("b"), NOW + 58_000).unwrap());
+    assert!(house.store.lead(&runner("b"), NOW + 60_000).unwrap());
+    assert!(!house.store.lead(&runner("a"), NOW + 60_000).unwrap());
+}
+
+pub fn every_job_is_claimed_once_by_many_runners(house: &House) {
+    const JOBS: usize = 2000;
+    for _ in 0..4 {
+        house.enqueue(&vec![job("default"); JOBS / 4]);
+    }
+    let others: Vec<_> = (0..4).map(|_| (house.open)()).collect();
+    let claimed: Vec<String> = thread::scope(|scope| {
+        let runners: Vec<_> = others
+            .iter()
+            .enumerate()
+            .map(|(at, store)| {
+                scope.spawn(move || {
+                    let (runner, mut mine, mut report) = (runner(&format!("r{at}")), Vec::new(), Report::default());
+                    loop {
+                        let round = store.round(&runner, &report, &want(7, &["default"]), NOW).unwrap();
+                        assert!(round.lost.is_empty());
+                        if round.claimed.is_empty() {
+                            return mine;
+                        }
+                        report.settled = round.claimed.iter().map(|job| settle(job, done(), NOW, 0.5)).collect();
+                        mine.extend(round.claimed.into_iter().map(|job| job.id));
+                    }
+                })
+            })
+            .collect();
+        runners.into_iter().flat_map(|runner| runner.join().unwrap()).collect()
+    });
+    assert_eq!(claimed.len(), JOBS);
+    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), JOBS);
+    assert_eq!(house.store.queues().unwrap()[0].completed, JOBS as u64);
+}
+
+pub fn jobs_of_another_program_are_noticed(house: &House) {
+    let mut watch = house.store.watch().unwrap();
+    while watch.wait(Duration::ZERO).unwrap() {}
+    assert!(!watch.wait(Duration::from_millis(20)).unwrap(), "nothing has happened");
+    let other = (house.open)();
+    let told = thread::scope(|scope| {
+        let waits = scope.spawn(|| watch.wait(Duration::from_secs(30)).unwrap());
+        other.enqueue(&[job("default")], NOW).unwrap();
+        waits.join().unwrap()
+    });
+    assert!(told);
+}
