@@ -1,6 +1,7 @@
 """The decorators that user code carries: `tool`, `on_start`, `on_stop`.
 
-They only mark; nothing is registered anywhere, and the function stays what it was.
+They only mark; nothing is registered anywhere, and the function stays what it was. Each worker imports this: what only
+some options need is imported where they are read.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
-
-from clutch.config.options import RETRIES_MAX
-from clutch.config.values import BACKOFF, CALL_TIME
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +27,7 @@ Seconds = float | str | timedelta
 
 
 U32_MAX = 0xFFFF_FFFF
+RETRIES_MAX = 1_000_000
 SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
 NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
@@ -128,6 +127,8 @@ class JobOptions:
 
 def seconds(given: Seconds, option: str) -> float:
     """Returns `"5m"` as a number. Raises ValueError that names the option."""
+    from clutch.config.values import CALL_TIME
+
     try:
         number: float = CALL_TIME.parse(given)
     except ValueError:
@@ -139,6 +140,8 @@ def seconds(given: Seconds, option: str) -> float:
 
 def rate_of(given: str, option: str) -> tuple[int, int]:
     """Returns `"100/m"` or `"5/30s"` as a count and milliseconds."""
+    from clutch.config.values import CALL_TIME
+
     try:
         count, per = given.split("/")
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
@@ -152,6 +155,8 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
+    from clutch.config.values import BACKOFF
+
     try:
         core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
     except ValueError:
@@ -161,7 +166,8 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
 
 def check_texts(options: JobOptions) -> None:
     """Reads texts that are otherwise read when a job is written. Raises ValueError."""
-    backoff_of(options.backoff)
+    if options.backoff is not None:
+        backoff_of(options.backoff)
     if options.key_rate is not None:
         rate_of(options.key_rate, "key_rate")
     for name in ("deadline", "result"):

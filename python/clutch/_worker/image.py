@@ -5,24 +5,25 @@ Used by the zygote, and by workers that import for themselves (`preload = false`
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from clutch import _core
-from clutch._worker import tracebacks, unheard
+from clutch._worker import tracebacks
 from clutch._worker.handlers.call import Tool
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
 
 if TYPE_CHECKING:
+    import mmap
+
     from clutch._worker.handlers.kind import TargetKind
 
 # Its own at-fork handler makes these threads again in each child.
@@ -55,11 +56,17 @@ class Image:
         """The kind of the target, by its name in `handlers/kinds.py`."""
         self.served: TargetKind | None = None
         self.warnings: list[str] = []
+        self.known: dict[str, Tool] = {}
+        """Its tools, by name."""
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None
         """Schemas of its tools, if a network front can reach them."""
         self.script: Script | None = None
-        self.told_of_logs = unheard.shared() if self.options.get("logging") is not None else None
+        self.told_of_logs: mmap.mmap | None = None
+        if self.options.get("logging") is not None:
+            from clutch._worker import unheard
+
+            self.told_of_logs = unheard.shared()
 
     @classmethod
     def load(cls, launch: dict[str, Any]) -> Image:
@@ -289,7 +296,7 @@ class Image:
         target = self.options.get("target")
         if target is None:
             raise NoSuchTool(f"no tool {name!r}: this pool has no target; pass a function, or give the pool a target")
-        near = difflib.get_close_matches(name, self.known, 3)
+        near = nearest(name, self.known, 3)
         some = ", ".join(sorted(self.known)[:10]) + (" …" if len(self.known) > 10 else "")
         has = some or "none: mark functions with @clutch.tool"
         hint = f"nearest: {', '.join(near)}" if near else f"it has {has}"
@@ -323,11 +330,17 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
     found: Any = module
     for part in filter(None, path.split(".")):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), 1)
+            near = nearest(part, dir(found), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise LoadError(f"target {target!r}: {name!r} imports, but has no {part!r}{hint}")
         found = getattr(found, part)
     return module, found
+
+
+def nearest(name: str, known: Iterable[str], most: int) -> list[str]:
+    import difflib  # for errors only
+
+    return difflib.get_close_matches(name, list(known), most)
 
 
 def _as_imported(name: str) -> str:

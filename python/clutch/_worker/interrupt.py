@@ -7,7 +7,6 @@ work is to stop, another when the stacks are wanted.
 from __future__ import annotations
 
 import _weakrefset
-import asyncio
 import contextlib
 import faulthandler
 import gc
@@ -154,6 +153,8 @@ class Landing(Interrupted):
 def give_back(frame: types.FrameType | None) -> None:
     """Puts back what a loop took from its queue and has not begun, or was about to put there: a task without its next
     step never ends, and whoever cancels it waits for ever, as `asyncio.run` does at its end."""
+    import asyncio  # which workers without loops do without
+
     lost = None
     while frame is not None and frame.f_code.co_name != "_run_once":
         lost = callback_of(frame) or lost
@@ -176,6 +177,8 @@ def give_back(frame: types.FrameType | None) -> None:
 def callback_of(frame: types.FrameType) -> tuple[Any, Any, Any] | None:
     """The callback, with its arguments and context, that this frame of asyncio's is about to plan or to begin. Not the
     step of a task: that may be half made."""
+    import asyncio
+
     planned = None
     if frame.f_code is asyncio.BaseEventLoop.call_soon.__code__:
         planned = frame.f_locals["callback"], frame.f_locals["args"], frame.f_locals["context"]

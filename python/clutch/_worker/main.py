@@ -19,7 +19,7 @@ import types
 from typing import Any
 
 from clutch import _core
-from clutch._worker import breakpoints, copies, failure, interrupt, script, unheard
+from clutch._worker import breakpoints, copies, failure, interrupt, script
 from clutch._worker.handlers.call import Definition, Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
@@ -78,7 +78,10 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
             from clutch._worker.json_lines import write_unhandled
 
             write_unhandled()
-        unheard.watch(image.options.get("logging"), image.told_of_logs)
+        if image.told_of_logs is not None:
+            from clutch._worker import unheard
+
+            unheard.watch(image.options["logging"], image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)
         profile.run(worker, ready)
@@ -142,9 +145,11 @@ def profile_module(image: Image) -> types.ModuleType:
 
 
 def import_early(image: Image) -> None:
-    """Import before the fork, so that workers share the memory: the profile with its event loop, and the part of
-    anyio that ASGI frameworks import with their first request."""
+    """Import before the fork, so that workers share the memory: the profile with its event loop, asyncio for tools that
+    are coroutines, and the part of anyio that ASGI frameworks import with their first request."""
     profile_module(image)
+    if any(tool.is_async for tool in image.known.values()):
+        importlib.import_module("asyncio")
     if "terminal" in (image.options.get("debugger") or {}):
         importlib.import_module("clutch._worker.debugger")
     if image.needs_loop and "anyio" in sys.modules:

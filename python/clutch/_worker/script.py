@@ -15,7 +15,6 @@ import runpy
 import sys
 import types
 import warnings
-from pathlib import Path
 from typing import Any
 
 from clutch._worker import failure
@@ -92,7 +91,8 @@ class Script:
         """Not what is found by running its package, or in an archive: that is left to `runpy`."""
         if (name := self._main.get("module")) is None:
             path = self._main["path"]
-            self._code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+            with open(path, "rb") as file:
+                self._code = compile(file.read(), path, "exec", dont_inherit=True)
             self._names = {"__file__": path, "__package__": "", "__cached__": None}
             return
         # To find it would import the package that it is in.

@@ -20,10 +20,9 @@ def shared() -> mmap.mmap:
     return mmap.mmap(-1, 1)
 
 
-def watch(level: int | None, told: mmap.mmap | None) -> None:
-    """`level`: the lowest of the program's handlers; None: it has none. To be called when all that sets up a worker has
-    run."""
-    if level is not None and told is not None and not logging.root.handlers:
+def watch(level: int, told: mmap.mmap) -> None:
+    """`level`: the lowest of the program's handlers. To be called when all that sets up a worker has run."""
+    if not logging.root.handlers:
         logging.lastResort = Unheard(level, told)
 
 

@@ -55,11 +55,11 @@ from clutch.config.values import (
     whole,
     worker_range,
 )
+from clutch.tools import RETRIES_MAX
 
 WORKERS_MAX = 4096
 THREADS_MAX = 4096
 TASKS_MAX = 65_536
-RETRIES_MAX = 1_000_000
 UNSET: Any = object()
 
 

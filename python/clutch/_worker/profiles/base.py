@@ -7,7 +7,6 @@ something else also says, by `is_held_up` and `was_lost`, when code that is to s
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import functools
@@ -15,11 +14,14 @@ import inspect
 import threading
 import types
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clutch import _core
 from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
+
+if TYPE_CHECKING:
+    import asyncio
 
 LOOK_AGAIN_SECONDS = 0.05
 """Interval at which a call that waits for its turn checks whether it was cancelled."""
@@ -210,6 +212,8 @@ class OwnLoop:
     def run(self, word: int, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
         """Runs a coroutine of the call with this word, where an interrupt cancels it. The thread has left the call, and
         enters it for the coroutine's own code: neither that nor the loop is ever left half made."""
+        import asyncio  # which workers without loops do without
+
         with contextlib.closing(coroutine):
             self._runner = self._runner or asyncio.Runner()
             loop = self._runner.get_loop()
@@ -335,6 +339,8 @@ async def send_all_on_loop(
 
     `around_step()` is around the user's code alone: who waits for credit is closed, not cancelled.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     credit = asyncio.Event()
     call.open_stream()
