@@ -19,6 +19,9 @@ CARGO_TEST = cargo test --quiet --profile checked --workspace --exclude clutch-p
 # a third of the time.
 STAMP = .released
 
+# Thousands of short processes import clutch: from its bytecode, as where it is installed.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

@@ -274,7 +274,8 @@ def test_failure_02_a_multiprocessing_pool_made_by_an_import_goes_too(folder: Pa
         wait_none_with(mark)
 
 
-CLOSES_ITS_POLLERS = """
+# Closed descriptors would end the process in debug builds, whose standard library holds them to be its own.
+REPLACES_ITS_POLLERS = """
 import os, time
 from contextlib import suppress
 from clutch import ClutchError, Pool
@@ -283,10 +284,11 @@ if __name__ == "__main__":
     with Pool("harmful_tools", workers=2) as pool:
         pool.wait_ready(timeout=60)
         running = pool.submit(time.sleep, 3600)
+        null = os.open(os.devnull, os.O_RDWR)
         for fd in os.listdir("/proc/self/fd"):
             try:
                 if "eventpoll" in os.readlink(f"/proc/self/fd/{fd}"):
-                    os.close(int(fd))
+                    os.dup2(null, int(fd), inheritable=False)
             except FileNotFoundError:
                 continue
         waiting = []
@@ -301,8 +303,8 @@ if __name__ == "__main__":
 
 
 def test_a_pool_that_cannot_watch_its_workers_any_more_says_so_and_closes(tmp_path: Path) -> None:
-    done = run_script(tmp_path, CLOSES_ITS_POLLERS)
-    assert "cannot watch its workers any more: Bad file descriptor" in done.stdout, done.stderr
+    done = run_script(tmp_path, REPLACES_ITS_POLLERS)
+    assert "cannot watch its workers any more: Invalid argument" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "closed"
 
 
