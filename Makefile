@@ -15,6 +15,7 @@ INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop
 # Tests of the core use the profile of the extensions that only tests use: what both depend on is compiled once.
 CARGO_TEST = cargo test --quiet --profile checked --workspace --exclude clutch-py
+TESTED_WHEEL = $(CURDIR)/target/tested-wheel
 # Which build of the extension is made: .released, as it is published, or .built, which is enough for tests and made in
 # a third of the time.
 STAMP = .released
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-unit test-redis test-core test-stubs \
+.PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
 	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
 	bench-serve bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
 
@@ -34,13 +35,15 @@ help: ## this list
 
 build: .venv/.released .venv/.test ## .venv with clutch in it, the extension in release mode, and what the tests need
 
-built: .venv/.built .venv/.test
+built: .venv/.built .venv/.test $(TESTED_WHEEL)
 
-# A compiler leaves a core idle while it links, an installer waits for the network. Tests tell what did not compile.
+# A compiler leaves a core idle while it links, an installer waits for the network. Tests tell what did not compile. The
+# extension of another interpreter replaces this one's in target/, so the wheel is made before.
 builds: .venv/.deps ## all that `make test` needs, side by side
 	@$(MAKE) --no-print-directory suites chromium redis & found=$$!; \
+	$(MAKE) --no-print-directory built; status=$$?; \
 	$(MAKE) --no-print-directory other-pythons & others=$$!; \
-	$(MAKE) --no-print-directory built .venv/.lint core-tests; status=$$?; \
+	$(MAKE) --no-print-directory .venv/.lint core-tests || status=1; \
 	wait $$found; wait $$others || status=1; exit $$status
 
 core-tests:
@@ -70,10 +73,16 @@ redis: ## a Redis for the tests that need one, when missing
 test-redis: ## the tests of stores on each Redis and Valkey that can be had
 	@PYTHON=$(PYTHON) tools/test-redis-versions.sh
 
-test: ## every test: Rust core, stub file, free-threaded, standard library's, Python suite; says how long each took
-	@status=0; times=; for part in builds test-core test-stubs test-free-threaded test-stdlib test-python; \
+test: ## every test: Rust core, stub file, standard library's, free-threaded, Python suite; says how long each took
+	@status=0; times=; for part in builds test-apart test-free-threaded test-python; \
 		do since=$$(date +%s); $(MAKE) --no-print-directory $$part || status=1; \
 		times="$$times, $$part $$(($$(date +%s) - since)) s"; done; echo "make test:$${times#,}"; exit $$status
+
+# Each of these leaves a core idle for half of its time.
+test-apart: ## the Rust core, the stub file and the standard library's cases, side by side
+	@$(MAKE) --no-print-directory test-stdlib & stdlib=$$!; status=0; \
+	$(MAKE) --no-print-directory test-core || status=1; $(MAKE) --no-print-directory test-stubs || status=1; \
+	wait $$stdlib || status=1; exit $$status
 
 test-unit: built ## in seconds: what starts no process; ARGS="-k words" picks tests
 	$(BIN)/python -m pytest --quiet tests/unit $(ARGS)
@@ -96,7 +105,7 @@ test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool,
 	else echo "test-stdlib: skipped, there is no Python 3.13 here (tools/find-python.sh 3.13)"; fi
 
 test-python: built ## the Python suite; ARGS="-k words" picks tests
-	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
+	CLUTCH_TEST_WHEELS=$(TESTED_WHEEL) $(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: built chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/serve/test_serve_browser.py
@@ -194,6 +203,12 @@ clean: ## removes all that was built, the environments too
 .venv/.built: .venv/.deps $(RUST_SOURCES)
 	$(call MATURIN,.venv,target) --profile checked --extras greenlet,uvloop,reload
 	@rm -f .venv/.released .venv/.quick
+	@touch $@
+
+# Of what is compiled already.
+$(TESTED_WHEEL): .venv/.built
+	@rm -rf $@
+	$(BIN)/maturin build --quiet --profile checked --compatibility linux --interpreter $(BIN)/python --out $@
 	@touch $@
 
 # Optimized, without the pass over the whole program that takes a third of the time: close to what is published.

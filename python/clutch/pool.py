@@ -6,7 +6,6 @@ native (`_core`); this file interprets arguments.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import dataclasses
 import datetime
@@ -36,7 +35,6 @@ from clutch._pool.calls import Calls
 from clutch._pool.ends import FORGOTTEN, POOLS, wait_over, watch_forks
 from clutch._pool.future import Future, Stream
 from clutch._pool.map import Batches, Limits
-from clutch.config.values import CALL_TIME
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
@@ -356,6 +354,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        import asyncio  # which programs without loops do without
+
         if kind is not None and issubclass(kind, asyncio.CancelledError) and not self._is_copy:
             self.terminate_workers()  # asyncio's form of Ctrl-C
         leaving = asyncio.ensure_future(asyncio.to_thread(self.shutdown))
@@ -394,6 +394,8 @@ def seconds_of(name: str, given: float | str | datetime.timedelta | None) -> flo
     """Parse a deadline in seconds. Raises ValueError."""
     if given is None:
         return None
+    from clutch.config.values import CALL_TIME
+
     try:
         return CALL_TIME.parse(given)
     except ValueError:

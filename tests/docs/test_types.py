@@ -45,9 +45,9 @@ def test_the_types_of_options_are_those_that_there_are() -> None:
         == {option.name.partition(".")[0] for option in POOL.options} - given_apart
     )
     for group, kind in (
-        ("queue", pool_options.Queue),
-        ("recycle", pool_options.Recycle),
-        ("scale", pool_options.Scale),
+        ("queue", pool_options.QueueOptions),
+        ("recycle", pool_options.RecycleOptions),
+        ("scale", pool_options.ScaleOptions),
     ):
         inner = {option.name.partition(".")[2] for option in POOL.options if option.name.startswith(f"{group}.")}
         assert set(kind.__annotations__) == inner

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
+import sys
 import threading
 import weakref
 from collections.abc import Generator
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from clutch import _core
 from clutch.errors import PoolClosed
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -74,6 +77,8 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
         def result(self, timeout: float | None = None) -> T: ...
 
     def __await__(self) -> Generator[Any, None, T]:
+        import asyncio  # which programs without loops do without
+
         if not self.done():
             waiter = asyncio.get_running_loop().create_future()
             self._subscribe(bridge_of_running_loop(), waiter)
@@ -88,7 +93,8 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
 
     def _wait_for_room(self) -> None:
         """Waits for room in a full pool that blocks. A running event loop does not: awaiting the future is its wait."""
-        if asyncio._get_running_loop() is None:
+        events = sys.modules.get("asyncio.events")
+        if events is None or events._get_running_loop() is None:
             self._wait_admitted()
 
     def __repr__(self) -> str:
@@ -105,6 +111,8 @@ _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = w
 
 def bridge_of_running_loop() -> _core.Bridge:
     """Return the bridge that passes completions to the running event loop; there is one for each loop."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop)
     if bridge is None:
@@ -127,6 +135,8 @@ class Stream(_core.StreamCore, Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        import asyncio
+
         while True:
             try:
                 there, value = self._poll()

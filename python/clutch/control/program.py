@@ -11,10 +11,8 @@ import logging
 import os
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from clutch.config.options import CONTROL_OFF
 from clutch.errors import ClutchError
 
 if TYPE_CHECKING:
@@ -35,6 +33,8 @@ class Program:
 
     def show(self, pool: Any) -> None:
         """A pool has started."""
+        from clutch.config.options import CONTROL_OFF
+
         if os.environ.get("CLUTCH_CONTROL") == CONTROL_OFF or is_worker():
             return
         try:
@@ -46,6 +46,8 @@ class Program:
                 plane = self._plane
             plane.add(pool)
             if not plane.is_open():
+                from pathlib import Path
+
                 from clutch.control.sockets import place_for
 
                 plane.open(place_for(Path("/", program_name())), while_pools=True)
@@ -112,7 +114,7 @@ def program_name() -> str:
     if hasattr(sys, "ps1") or sys.flags.interactive:
         return "an interactive Python"
     arguments = getattr(sys, "argv", None)  # an interpreter within another program may have none
-    return "python -c" if arguments and arguments[0] == "-c" else Path(sys.executable or "python").name
+    return "python -c" if arguments and arguments[0] == "-c" else os.path.basename(sys.executable or "python")
 
 
 program = Program()

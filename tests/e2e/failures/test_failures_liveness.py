@@ -47,10 +47,10 @@ def test_failure_28_the_caller_is_told_at_the_deadline(rendezvous: Rendezvous, p
 @pytest.mark.parametrize(
     "shape",
     [
-        {"profile": "process", "workers": 5},
-        {"profile": "thread", "workers": 2, "threads": 2},
-        {"profile": "async", "workers": 1, "tasks": 5},
-        {"profile": "greenlet", "workers": 5, "tasks": 1},
+        {"profile": "process", "workers": 20},
+        {"profile": "thread", "workers": 4, "threads": 5},
+        {"profile": "async", "workers": 1, "tasks": 20},
+        {"profile": "greenlet", "workers": 20, "tasks": 1},
     ],
     ids=lambda shape: shape["profile"],
 )

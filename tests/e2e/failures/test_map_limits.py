@@ -35,7 +35,7 @@ def pid_of(_: int) -> int:
 def test_no_worker_runs_more_items_than_its_calls(most: int, chunksize: int | None) -> None:
     """A chunk that somebody asked for stays whole: what is left of the calls may be less."""
     with Pool(2, max_tasks_per_child=most) as pool:
-        pids = list(pool.map(pid_of, range(40 * most), chunksize=chunksize))
+        pids = list(pool.map(pid_of, range(10 * most), chunksize=chunksize))
     assert max(collections.Counter(pids).values()) <= most + (chunksize or 1) - 1
 
 
