@@ -145,6 +145,7 @@ def limit(more):
 
 NONE_FOR_THE_OUTPUT = """
 import os
+import clutch.config.pools, clutch.control.program  # what the first pool imports needs memory, too
 from no_thread import *
 def talk():
     os.write(2, b"from a worker\\n")

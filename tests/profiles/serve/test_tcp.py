@@ -315,7 +315,8 @@ def test_a_handler_that_goes_on_is_cut_off_at_the_grace(
 @pytest.mark.per_profile
 @pytest.mark.parametrize("handler", TOLD)
 def test_a_deadline_ends_a_connection(serve: Serve, handler: str, rendezvous: Rendezvous, events: Watch) -> None:
-    service = serve(handler, deadline=0.3, grace=0.2, interrupt_grace=0.2, term_grace=0.2)
+    service = serve(handler, deadline=1.5, grace=0.2, interrupt_grace=0.2, term_grace=0.2)
+    service.pool.wait_ready(timeout=60)
     peer = service.peer()
     peer.say(f"meet {rendezvous.port}")
     guest = rendezvous.guest()
