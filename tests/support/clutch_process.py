@@ -153,6 +153,17 @@ class Dispatcher:
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
+    def hurry(self, send: Callable[[], object]) -> int:
+        """Sends a signal again until the process has ended: for half a second it is taken for the first one."""
+
+        def has_ended() -> bool:
+            if self.process.poll() is None:
+                send()
+            return self.process.poll() is not None
+
+        soon(has_ended)
+        return self.wait()
+
     def wait(self, timeout: float = WAIT_SECONDS) -> int:
         code = self.process.wait(timeout)
         self.out.wait_end()

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Most workers of a pool; `python/clutch/config/options.py` names the same.
 pub const WORKERS_MAX: usize = 4096;
 
+/// Limit of a start once a worker has been ready, unless one is set.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Kind of the slots inside a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,12 +72,16 @@ pub struct PoolConfig {
     pub shape: Shape,
     /// Path of the interpreter that runs the zygote and the workers.
     pub python: String,
+    /// Folder in which that interpreter finds this package, if it is nowhere else: the program may have found it in its own way.
+    #[serde(default)]
+    pub package_path: Option<String>,
     /// Added to the environment of the zygote before anything is imported.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     pub start: Start,
     /// A zygote whose import, or a worker whose start, takes longer is killed.
-    pub start_timeout_ms: u64,
+    /// None: there is no limit until a worker has been ready, and [`START_TIMEOUT`] from then on.
+    pub start_timeout_ms: Option<u64>,
     /// Default deadline of work that brings none.
     pub deadline_ms: Option<u64>,
     /// Longest waiting line; none: no limit.
@@ -130,6 +137,10 @@ impl PoolConfig {
 
     pub fn interrupt_grace(&self) -> Duration {
         Duration::from_millis(self.interrupt_grace_ms)
+    }
+
+    pub fn start_timeout(&self) -> Duration {
+        self.start_timeout_ms.map_or(START_TIMEOUT, Duration::from_millis)
     }
 
     pub fn grace(&self) -> Duration {

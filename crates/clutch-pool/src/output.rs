@@ -9,7 +9,7 @@ mod lines;
 mod source;
 mod style;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -51,6 +51,16 @@ struct Reader {
     bell: Tracked,
     rounds: Mutex<Rounds>,
     changed: Condvar,
+    unfinished: Mutex<Unfinished>,
+}
+
+/// Lines whose end has not come.
+#[derive(Default)]
+struct Unfinished {
+    /// Sources that have the beginning of one.
+    sources: BTreeSet<u64>,
+    /// The source whose line was written last, as far as it had come.
+    open: Option<u64>,
 }
 
 /// Times that all pipes were looked at because somebody waits for what they hold.
@@ -104,13 +114,14 @@ impl Reader {
         // As long as the process; a copy that used it would have the pipes of this one in it, and this one its own.
         forked::track(poller.as_raw_fd());
         let (sources, next) = (Mutex::default(), AtomicU64::new(BELL + 1));
-        Ok(Reader { poller, sources, next, bell, rounds: Mutex::default(), changed: Condvar::new() })
+        let (rounds, changed, unfinished) = (Mutex::default(), Condvar::new(), Mutex::default());
+        Ok(Reader { poller, sources, next, bell, rounds, changed, unfinished })
     }
 
     fn run(&self) {
         sys::block_signals();
         let mut tokens = Vec::new();
-        while self.poller.wait(&mut tokens, None).is_ok() {
+        while self.poller.wait(&mut tokens, self.next_due()).is_ok() {
             terminal::wait_free();
             for token in tokens.drain(..) {
                 match token {
@@ -118,6 +129,7 @@ impl Reader {
                     token => self.pass_on(token),
                 }
             }
+            self.begin_lines(Instant::now());
         }
         self.rounds.lock().over = true;
         self.changed.notify_all();
@@ -126,13 +138,53 @@ impl Reader {
     fn pass_on(&self, token: u64) {
         let Some(source) = self.sources.lock().get(&token).cloned() else { return };
         let more = source.read();
-        let ready = source.lines.lock().take_ready();
-        let mut ours = source.label.stream;
-        // Whoever closed it does not want it.
-        let _ = ours.write_all(&ready);
+        self.write(token, &source);
         if !more {
             self.poller.remove(source.pipe.as_fd());
             self.sources.lock().remove(&token);
+        }
+    }
+
+    /// Writes what is ready of a source; behind the beginning of another one's line on a line of its own.
+    fn write(&self, token: u64, source: &Source) {
+        let (ready, is_open, due) = {
+            let mut lines = source.lines.lock();
+            (lines.take_ready(), lines.is_open(), lines.due_at(&source.label))
+        };
+        let broken_off = {
+            let mut unfinished = self.unfinished.lock();
+            if due.is_some() {
+                unfinished.sources.insert(token);
+            } else {
+                unfinished.sources.remove(&token);
+            }
+            let before = (!ready.is_empty()).then(|| std::mem::replace(&mut unfinished.open, is_open.then_some(token)));
+            before.flatten().filter(|before| *before != token)
+        };
+        // Whoever closed a stream does not want it.
+        if let Some(other) = broken_off.and_then(|other| self.sources.lock().get(&other).cloned()) {
+            other.lines.lock().break_off();
+            let mut theirs = other.label.stream;
+            let _ = theirs.write_all(b"\n");
+        }
+        let mut ours = source.label.stream;
+        let _ = ours.write_all(&ready);
+    }
+
+    fn unfinished(&self) -> Vec<(u64, Arc<Source>)> {
+        let tokens = self.unfinished.lock().sources.clone();
+        let sources = self.sources.lock();
+        tokens.into_iter().filter_map(|token| Some((token, sources.get(&token)?.clone()))).collect()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.unfinished().iter().filter_map(|(_, source)| source.lines.lock().due_at(&source.label)).min()
+    }
+
+    fn begin_lines(&self, now: Instant) {
+        for (token, source) in self.unfinished() {
+            source.lines.lock().begin_line(&source.label, now);
+            self.write(token, &source);
         }
     }
 

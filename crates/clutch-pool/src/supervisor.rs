@@ -32,7 +32,7 @@ use self::facts::{
 };
 use self::process::Process;
 use self::scale::{Rules, Scaling};
-use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord};
+use self::state::{Action, Event, Leave, State, Supervisor, Worker, WorkerRecord};
 pub use self::zygote::Identity;
 use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::board::Board;
@@ -165,7 +165,8 @@ impl Driver {
     fn take_notices(&mut self) {
         for notice in self.pool.drain_notices() {
             match notice {
-                Notice::Worn(worker) => self.tell(Event::Worn { worker }),
+                Notice::Worn(worker) => self.tell(Event::Worn { worker, why: Leave::Calls }),
+                Notice::SentTerm(worker) => self.tell(Event::Worn { worker, why: Leave::Term }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
                 Notice::Debugging { worker, on } => self.debugging(worker, on),

@@ -61,6 +61,7 @@ impl Slots {
             board: slots.board.clone(),
             stacks: slots.stacks.clone(),
             drain: slots.drain.clone(),
+            terms: Tracked::new(sys::foreign_terms()?),
             interrupt_signal: Slots::interrupt_signal(),
         };
         watcher::start(slots.writer.clone(), Tracked::new(dispatcher), alarm, link.sender.regions.clone())?;

@@ -85,6 +85,7 @@ impl ZygoteControl {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)?;
         // Whatever the program has made of it: a signal that is ignored is so in what it starts, too.
         sys::default_child_signal();
+        sys::guard_from_signals();
         let (socket, children) = (Tracked::new(sys::adopt(fd)), Tracked::new(sys::child_signals()?));
         let outbox = Arc::new(Outbox::default());
         Ok(ZygoteControl { socket, dispatcher, children, outbox, state: Mutex::default() })
@@ -149,6 +150,7 @@ impl ZygoteControl {
         // The zygote does the same: whichever is first.
         let _ = rustix::process::setpgid(None, None);
         self.state.lock().orders.clear();
+        sys::guard_from_signals();
         sys::unblock_signals();
         let copy = self.dispatcher.try_clone()?;
         Ok(copy.into_raw_fd())
@@ -268,6 +270,18 @@ impl ZygoteControl {
             key.into_iter().for_each(|key| self.put(Kind::Fate, u64::from(key), &json));
         }
     }
+}
+
+/// From here on the process, a worker, heeds the signals that end processes from its dispatcher alone.
+#[pyfunction]
+pub fn guard_from_signals() {
+    sys::guard_from_signals();
+}
+
+/// The same for TERM, once another handler was set: the dispatcher's TERM reaches that one.
+#[pyfunction]
+pub fn guard_from_term() {
+    sys::guard_from_term();
 }
 
 /// Sets the title of this process in `ps` and `top`, if the system allows it.

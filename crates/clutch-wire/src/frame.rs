@@ -81,7 +81,7 @@ pub enum Kind {
     Failure = 10,
     /// Announces a region: id, size, and the descriptor beside it. Size 0: forget it.
     Descriptor = 11,
-    /// Accept no more work, finish the rest, and end.
+    /// Accept no more work, finish the rest, and end. From a worker: somebody else has sent it TERM.
     Drain = 12,
     /// Figures, as JSON, in either direction.
     Stats = 13,

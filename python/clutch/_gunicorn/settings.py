@@ -181,7 +181,7 @@ SETTINGS = (
     Setting("reload", ("--reload",), FLAG,
            "Reload the code when its files change, for development. Makes 1 the default of -w.", bare=True),
     Setting("preload_app", ("--preload",), FLAG,
-           "Import the app once, before workers are forked. This is the default.", "pool.preload", bare=True),
+           "Fork workers from one import of the app always. [default: if that is safe]", "pool.preload", bare=True),
     Setting("backlog", ("--backlog",), AMOUNT, "Requests that may wait for a worker. [default: 1000]",
            "pool.queue.limit"),
     Setting("accesslog", ("--access-logfile",), TEXT,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 # Above all signal numbers.
 NEVER_READY = 200
 STOPPED = 201
+AT_ONCE = 202
 
 
 class Inbox:

@@ -7,9 +7,14 @@ signal always gets through.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Protocol
 
 from clutch._process.inbox import NEVER_READY, STOPPED, Inbox
+
+ONE_SIGNAL_SECONDS = 0.5
+"""A signal that comes again within this time is the same one: `timeout`, service managers and the first process of a
+container send it both to the process and to its group."""
 
 
 class Life(Protocol):
@@ -30,12 +35,13 @@ class Life(Protocol):
         ...
 
     def hurry(self, number: int) -> None:
-        """Called for each signal that arrives while `end` runs."""
+        """Called for each further signal, and for AT_ONCE, that arrives while `end` runs."""
         ...
 
 
 def run_until_signal(life: Life, inbox: Inbox) -> None:
     """Runs a life to its end. Raises what `begin` raises, after `end`."""
+    byte = NEVER_READY
     try:
         life.begin()
         while (byte := inbox.next()) != NEVER_READY and not life.carry_out(byte):
@@ -43,9 +49,11 @@ def run_until_signal(life: Life, inbox: Inbox) -> None:
         life.ending(byte)
     finally:
         ender = threading.Thread(target=_end, args=(life, inbox), name="clutch-end", daemon=True)
+        ended_by, again_from = byte, time.monotonic() + ONE_SIGNAL_SECONDS
         ender.start()
         while (byte := inbox.next()) != STOPPED:
-            life.hurry(byte)
+            if byte != ended_by or time.monotonic() >= again_from:
+                life.hurry(byte)
         ender.join()
 
 

@@ -1,4 +1,5 @@
-"""The service manager: what it is told of a dispatcher's life (`Type=notify`), and the sockets that it hands over.
+"""The service manager: what it is told of a dispatcher's life (`Type=notify`, `WatchdogSec=`), and the sockets that it
+hands over.
 
 Without one, nothing happens.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -48,6 +50,28 @@ class Notifier(Observer):
                 notify.sendto(text.encode(), address)
         except OSError as error:
             logs.log.debug("cannot notify the service manager: %s", error)
+
+
+class Watchdog:
+    """Tells the service manager at half of its interval that the dispatcher is not stuck. Silent without
+    `WATCHDOG_USEC`, which is taken, so that no worker speaks too."""
+
+    def __init__(self, say: Callable[[str], None], look: Callable[[], object]) -> None:
+        """`look` returns while the dispatcher works, and hangs with it."""
+        microseconds, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
+        is_meant = microseconds.isdecimal() and pid in ("", str(os.getpid()))
+        self.interval = int(microseconds) / 2e6 if is_meant else 0.0
+        self._say, self._look = say, look
+
+    def start(self) -> None:
+        if self.interval:
+            threading.Thread(target=self._tell, name="clutch-watchdog", daemon=True).start()
+
+    def _tell(self) -> None:
+        while True:
+            self._look()
+            self._say("WATCHDOG=1")
+            time.sleep(self.interval)
 
 
 def take_listening() -> tuple[int, ...]:

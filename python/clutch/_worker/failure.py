@@ -22,6 +22,7 @@ CARRIERS = (
     "/clutch/_worker/",
     "/clutch/_jobs/",
     "/asyncio/",
+    "/anyio/_backends/",
     "uvloop/loop.pyx",
     "/concurrent/futures/",
     "/importlib/__init__.py",

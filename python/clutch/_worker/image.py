@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from clutch import _core
 from clutch._worker import tracebacks
+from clutch._worker.afresh import Plan, Roots, is_users, libraries
 from clutch._worker.handlers.call import Tool
+from clutch._worker.leftovers import Watch, numpy_generators
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     import mmap
 
     from clutch._worker.handlers.kind import TargetKind
-
-# Its own at-fork handler makes these threads again in each child.
-FORK_SAFE_THREADS = ("openblas",)
 
 WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
@@ -56,6 +54,12 @@ class Image:
         """The kind of the target, by its name in `handlers/kinds.py`."""
         self.served: TargetKind | None = None
         self.warnings: list[str] = []
+        self.plan: Plan | None = None
+        """Why and with what the zygote starts afresh, or has."""
+        self.starts_afresh = False
+        """True: this image is none to fork from."""
+        self.seeded: tuple[list[Any], list[Any]] = ([], [])
+        """Generators that the system has seeded: of `random`, and bit generators of numpy."""
         self.known: dict[str, Tool] = {}
         """Its tools, by name."""
         self.gil_module: str | None = None
@@ -69,16 +73,58 @@ class Image:
             self.told_of_logs = unheard.shared()
 
     @classmethod
-    def load(cls, launch: dict[str, Any]) -> Image:
-        """Prepares the process and, with `preload`, imports the target. Raises what the import raises."""
+    def load(cls, launch: dict[str, Any], plan: Plan | None = None) -> Image:
+        """Prepares the process and loads what `preload` says. Raises what the import raises.
+
+        `plan`: that of the program before.
+        """
         global is_here
         is_here = True
         image = cls(launch)
         image.prepare()
-        if image.options.get("preload", True) and launch["start"] == "fork":
-            image.import_target()
-            image.describe_tools()
+        preload = image.options.get("preload", "auto") if launch["start"] == "fork" else False
+        if plan is not None:
+            image.take_over(plan)
+        elif isinstance(preload, list):
+            for name in preload:
+                importlib.import_module(name)
+        elif preload:
+            image.preload(afresh=preload == "auto")
         return image
+
+    def preload(self, afresh: bool) -> None:
+        """Imports the target and looks at what that has left. `afresh`: makes a plan if a fork would share or lack any
+        of it; otherwise it is told only."""
+        before, roots = list(sys.modules), Roots()
+        sys.meta_path.insert(0, roots)  # type: ignore[arg-type]
+        try:
+            with Watch(is_users) as watch:
+                self.import_target()
+        finally:
+            sys.meta_path.remove(roots)  # type: ignore[arg-type]
+        self.describe_tools()
+        found = watch.found()
+        self.seeded = watch.generators, numpy_generators(watch.entropy)
+        if found and afresh:
+            self.plan = Plan(self.launch, self.report(), found, libraries(before), roots.changes)
+            self.starts_afresh = True
+        elif found:
+            self.warnings.append(
+                f"importing the target left what forked workers share or lack ({'; '.join(found)}): do this in "
+                '@clutch.on_start, or leave preload at "auto"'
+            )
+
+    def take_over(self, plan: Plan) -> None:
+        """Imports the libraries of a plan. What is known of the target is what its import has shown before."""
+        self.plan = plan
+        self.starts_afresh = not plan.import_libraries()
+        if plan.report["shape"] is not None:
+            self.shape = plan.report["shape"]
+        if plan.report["interface"] is not None:
+            from clutch._worker.handlers import kinds
+
+            self.served = kinds.KINDS[plan.report["interface"]]
+        self.warnings.append(plan.warning())
 
     def prepare(self) -> None:
         """Set up the output, the caller's arguments, sys.path, folder, key and script; patch for greenlets before any
@@ -108,7 +154,6 @@ class Image:
     def import_target(self) -> None:
         """Import the target, or run the script if there is none, and record the effects on the process."""
         self.imported = True
-        threads, sockets = native_threads(), open_sockets()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             if self.options.get("target"):
@@ -124,7 +169,6 @@ class Image:
         self._check_patched()
         for warning in caught:
             self._note(warning)
-        self._note_process(threads, sockets)
         self._check_gil()
         if not self._makes_instance():
             self._find_marked(self.found)
@@ -189,24 +233,6 @@ class Image:
         else:
             warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
-    def _note_process(self, threads: set[int], sockets: set[str]) -> None:
-        if self.launch["start"] != "fork" or not self.options.get("preload", True):
-            return
-        started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-        native = [name for name in thread_names(native_threads() - threads) if name not in started]
-        if started or native:
-            names = ", ".join(started or native)
-            self.warnings.append(
-                f"importing the target started threads ({names}), which do not exist in forked workers: "
-                "start them in @clutch.on_start, or set preload = false"
-            )
-        opened = open_sockets() - sockets
-        if opened:
-            self.warnings.append(
-                f"importing the target opened sockets ({', '.join(sorted(opened))}), which all workers would share: "
-                "open them in @clutch.on_start, or set preload = false"
-            )
-
     def _check_gil(self) -> None:
         """On a free-threaded build in the thread profile: an import that turned the GIL back on, by policy."""
         free_threaded = "t" in sys.abiflags
@@ -227,6 +253,8 @@ class Image:
         """The description of the image for the dispatcher."""
         for warning in self.warnings:
             print(f"warning: {warning}", file=sys.stderr, flush=True)
+        if self.plan is not None:
+            return {**self.plan.report, "warnings": [*self.plan.report["warnings"], *self.warnings]}
         return {
             "warnings": self.warnings,
             "shape": self.shape if self.shape != self.launch["shape"] else None,
@@ -361,40 +389,3 @@ def patch_for_greenlets() -> None:
         message = "the greenlet profile needs gevent: pip install 'clutch[greenlet]'"
         raise LoadError(f"{message} ({error})") from error
     monkey.patch_all()
-
-
-def native_threads() -> set[int]:
-    """Ids of this process's threads, Python's and others."""
-    return {int(entry) for entry in os.listdir("/proc/self/task")}
-
-
-def thread_names(threads: set[int]) -> list[str]:
-    """Names of native threads, without threads that their library recreates after a fork."""
-    names = []
-    for thread in sorted(threads):
-        try:
-            with open(f"/proc/self/task/{thread}/comm") as file:
-                names.append(file.read().strip())
-        except OSError:
-            continue
-    if any(name in sys.modules for name in ("numpy", "scipy")) and openblas_is_loaded():
-        return []
-    return [name for name in names if not name.startswith(FORK_SAFE_THREADS)]
-
-
-def openblas_is_loaded() -> bool:
-    with open("/proc/self/maps") as file:
-        return any("openblas" in line for line in file)
-
-
-def open_sockets() -> set[str]:
-    """Descriptors of this process that are sockets, as `fd 5 (socket:[…])`."""
-    found = set()
-    for entry in os.listdir("/proc/self/fd"):
-        try:
-            link = os.readlink(f"/proc/self/fd/{entry}")
-        except OSError:
-            continue
-        if link.startswith("socket:"):
-            found.add(f"fd {entry} ({link})")
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _weakrefset
 import contextlib
 import faulthandler
+import functools
 import gc
 import inspect
 import itertools
@@ -52,8 +53,25 @@ def prepare() -> None:
     global _print_unraisable
     _print_unraisable, sys.unraisablehook = sys.unraisablehook, hear_unraisable
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(_core.Slots.interrupt_signal(), hear)
+
+
+def heed_dispatcher_alone() -> None:
+    """To be called before any code of the user's: this process heeds the dispatcher's SIGTERM only, also with handlers
+    of the user's. Other senders mean the whole service, whose dispatcher ends it in order."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:  # as it was for the dispatcher
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _core.guard_from_signals()
+    set_handler = signal.signal
+
+    @functools.wraps(set_handler)
+    def set_guarded(signalnum: Any, handler: Any) -> Any:
+        before = set_handler(signalnum, handler)
+        if signalnum == signal.SIGTERM:
+            _core.guard_from_term()
+        return before
+
+    signal.signal = set_guarded
 
 
 def hear(_: int, here: types.FrameType | None) -> None:

@@ -22,6 +22,7 @@ from clutch import _core
 from clutch._worker import breakpoints, copies, failure, interrupt, script
 from clutch._worker.handlers.call import Definition, Tool
 from clutch._worker.image import Image
+from clutch._worker.leftovers import seed_anew
 from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
@@ -39,6 +40,7 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
         os.close(fd)
     restore_descriptor_limit(image.launch.get("descriptors"))
     reseed()
+    seed_anew(*image.seeded)
     if image.shape["profile"] == "greenlet":
         from gevent import reinit
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import breakpoints, copies, interrupt
+from clutch._worker.afresh import PACKAGE
 from clutch._worker.image import Image
 
-ENTRY = "from clutch._worker.spawn import main; main()"
+ENTRY = "import sys; sys.path.append(sys.argv.pop()); from clutch._worker.spawn import main; main()"
 # Where the new process finds what it was given.
 LINK, BOARD, ALARM, DISPATCHER, LAUNCH = 3, 4, 5, 6, 7
 
@@ -36,7 +37,7 @@ def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) ->
     try:
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-P", "-c", ENTRY],
+            [sys.executable, "-P", "-c", ENTRY, os.path.dirname(PACKAGE)],
             os.environ,
             file_actions=actions,
             setpgroup=0,
@@ -54,6 +55,7 @@ def main() -> None:
     with os.fdopen(LAUNCH) as file:
         given = json.load(file)
     _core.keep_from_copies([LINK, ALARM, DISPATCHER])
+    interrupt.heed_dispatcher_alone()
     restore_descriptor_limit(given["launch"].get("descriptors"))
     breakpoints.install(given["launch"]["launch"].get("debugger"))
     image = Image.load(given["launch"])

@@ -19,6 +19,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import breakpoints, copies, interrupt, spawn
+from clutch._worker.afresh import Plan, Surroundings
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
@@ -29,9 +30,13 @@ MAX_REASON_CHARACTERS = 20_000
 
 def main() -> None:
     """Entry point: `python -P -c "from clutch._worker.zygote import main; main()"`, with the control socket as fd 0."""
-    control = _core.ZygoteControl(_take_control_socket())
+    plan, surroundings = Plan.taken(), Surroundings()
+    control = _core.ZygoteControl(socket := _take_control_socket())
+    interrupt.heed_dispatcher_alone()
     try:
-        image = load(control)
+        image = load(control, plan)
+        if image.plan is not None and image.starts_afresh:
+            image.plan.carry_out(surroundings, socket)
         control.disarm()
         control.say("up", json.dumps(image.report()))
     except ConnectionError:  # the pool was closed meanwhile
@@ -42,14 +47,15 @@ def main() -> None:
     serve(control, image)
 
 
-def load(control: _core.ZygoteControl) -> Image:
-    """Load the image, ready to fork. If it cannot be loaded, report why and exit."""
-    control.say("hello", json.dumps(hello()))
-    launch = json.loads(control.launch())
+def load(control: _core.ZygoteControl, plan: Plan | None) -> Image:
+    """Load the image, ready to fork. If it cannot be loaded, report why and exit. `plan`: of the program before."""
+    if plan is None:
+        control.say("hello", json.dumps(hello()))
+    launch = json.loads(control.launch()) if plan is None else plan.launch
     breakpoints.install(launch["launch"].get("debugger"))
     try:
-        image = Image.load(launch)
-        if launch["start"] == "fork":
+        image = Image.load(launch, plan)
+        if launch["start"] == "fork" and not image.starts_afresh:
             import_early(image)
     except BaseException as error:
         copies.leave_if_copy(error)

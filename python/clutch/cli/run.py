@@ -19,11 +19,11 @@ from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._dispatcher.schedules import next_ticks
 from clutch._process import signals
-from clutch._process.inbox import NEVER_READY, Inbox
+from clutch._process.inbox import AT_ONCE, NEVER_READY, Inbox
 from clutch._process.init_process import stay_first
 from clutch._process.life import run_until_signal
 from clutch._process.signals import ENDS, OF_RUN, Action, Actions
-from clutch._process.systemd import Notifier, take_listening
+from clutch._process.systemd import Notifier, Watchdog, take_listening
 from clutch.cli.flags import log_flags
 from clutch.dispatcher import Dispatcher
 from clutch.errors import ConfigError
@@ -124,6 +124,7 @@ class Server:
         self.inbox = Inbox(actions)
         notifier = Notifier(self._never_ready)
         self.dispatcher = Dispatcher(config, reload=watch, log_format=log_format, observer=notifier)
+        self.watchdog = Watchdog(notifier.say, self._look)
         self.had_terminal = has_terminal()
         self.log = logs.Queued()
         self.stop_was_asked = False
@@ -147,11 +148,17 @@ class Server:
         try:
             if self.pidfile is not None:
                 self.pidfile.write()
+            self.watchdog.start()
             self.dispatcher.open_control(self.socket, self._asked_to_stop)
             self.dispatcher.start()
         except OSError as error:  # an address that is taken, a limit of the system
             logs.log.error("cannot start: %s", error)  # before the stop, which may take long or be cut short
             raise
+
+    def _look(self) -> None:
+        """Takes the lock of each pool, which one that is stuck holds."""
+        for pool in list(self.dispatcher.pools.values()):
+            pool.stats()
 
     def _never_ready(self, error: ConfigError) -> None:
         logs.log.error("%s", str(error).rstrip())  # it names the pool
@@ -187,11 +194,12 @@ class Server:
             logs.log.warning("%s is not supported: %s", number.name, signals.INSTEAD[number])
 
     def hurry(self, number: int) -> None:
-        if self.actions.get(number) not in ENDS:
+        if number != AT_ONCE and self.actions.get(number) not in ENDS:
             return
         if not self.stop_was_asked:  # what ends was a start that failed: this signal is the first
             self.stop_was_asked = True
             return
+        number = signal.SIGTERM if number == AT_ONCE else number
         logs.info(f"{signal.Signals(number).name} again: stopping at once; what still runs is cut off")
         # The zygotes and workers see our end and go too.
         self._remove_files()
@@ -211,7 +219,7 @@ class Server:
             self.stop_was_asked = True
             self.inbox.say(signal.SIGTERM)
         if now:
-            self.inbox.say(signal.SIGTERM)
+            self.inbox.say(AT_ONCE)
 
     def end(self) -> None:
         self.dispatcher.stopping()

@@ -50,7 +50,7 @@ class PoolOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     start: Literal["fork", "spawn"] | None
     start_timeout: Duration | None
-    preload: bool | None
+    preload: bool | Literal["auto"] | list[str] | None
     gil_policy: Literal["fail", "warn", "processes"] | None
     deadline: Duration | None
     queue: QueueOptions | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from clutch.config.options import POOL, PROFILES, core_json
 from clutch.config.tables import check_name, read
 from clutch.config.values import PATH, TARGET, WorkerRange
 
+PACKAGE_PATH = str(Path(__file__).parents[2])
+"""The folder from which this program has the package."""
 APP_PROFILE = "async"
 """Profile of a pool that runs an app, unless one is given; the zygote takes another for a WSGI app."""
 
@@ -118,6 +121,7 @@ def _decide(name: str, given: dict[str, Any], place: str, use: Use, around: Surr
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min
+    core["package_path"] = PACKAGE_PATH if python.path == sys.executable else None
     core["launch"] |= _launch(core, folder, use) | {"profile_given": "profile" in given}
     return PoolSpec(name, values, python, core, warnings, folder)
 

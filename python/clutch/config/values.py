@@ -360,6 +360,12 @@ def _json(value: Any) -> Any:
     return value
 
 
+def _preload(value: Any) -> bool | str | list[str]:
+    if isinstance(value, bool) or value == "auto":
+        return value  # type: ignore[no-any-return]
+    return [_target(name) for name in _texts(value)]
+
+
 def _texts(value: Any) -> list[str]:
     if not isinstance(value, list | tuple):
         raise ValueError
@@ -439,6 +445,7 @@ BACKOFF = Kind(
 JSON_LIST = Kind("list of JSON", 'a list of JSON values, such as ["de", 7]; dates as text', _list_of_json)
 JSON_TABLE = Kind("table of JSON", 'a table of JSON values, such as { language = "de" }; dates as text', _table_of_json)
 TEXTS = Kind("texts", 'a list of texts, such as ["billing"]', _texts)
+PRELOAD = Kind("preload", '"auto", true, false, or a list of modules, such as ["numpy"]', _preload, names=("auto",))
 POOL_NAME = Kind(
     "name of a pool", "a letter, then letters, digits, - and _, at most 64 in all", _pool_name, verbatim=True
 )

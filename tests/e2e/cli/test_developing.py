@@ -182,7 +182,7 @@ def test_a_server_that_is_ended_at_the_prompt_leaves_the_terminal_as_it_was(tmp_
             terminal.process.send_signal(signal.SIGTERM)
             terminal.wait("SIGTERM: stopping")
             if times == 2:
-                terminal.process.send_signal(signal.SIGTERM)
+                terminal.process.send_signal(signal.SIGINT)  # another one: it is not taken for the first
             terminal.process.wait(30)
         assert termios.tcgetattr(terminal.descriptor) == modes
 

@@ -309,8 +309,7 @@ def test_failure_07_ctrl_c_twice_ends_all_at_once(
             guest = rendezvous.guest()
             os.write(terminal[0], b"\x03")
             server.err.wait("SIGINT: stopping")
-            os.write(terminal[0], b"\x03")
-            assert server.wait() == 128 + signal.SIGINT
+            assert server.hurry(lambda: os.write(terminal[0], b"\x03")) == 128 + signal.SIGINT
             assert processes.alive(2.0) == []
             guest.wait_gone()
         assert "Traceback" not in server.err.text + server.out.text

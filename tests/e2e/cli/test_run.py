@@ -68,8 +68,7 @@ def test_a_second_signal_ends_all_at_once(tmp_path: Path, rendezvous: Rendezvous
             end = server.interrupt if by_ctrl_c else server.terminate
             end()
             server.err.wait(": stopping")
-            end()
-            assert server.wait() == 128 + (signal.SIGINT if by_ctrl_c else signal.SIGTERM)
+            assert server.hurry(end) == 128 + (signal.SIGINT if by_ctrl_c else signal.SIGTERM)
             processes.wait_ended()
             guest.wait_gone()
 

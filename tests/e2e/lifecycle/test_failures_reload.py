@@ -157,9 +157,9 @@ def test_failure_36_the_old_zygote_ends_with_its_last_worker(code: Code, rendezv
             events.wait("worker_draining", pid=guest.pid)
             assert zygote.alive() == zygote.pids
             # A death in the old image is still told by its own zygote, with its signal.
-            os.kill(guest.pid, signal.SIGTERM)
+            os.kill(guest.pid, signal.SIGABRT)
             error = future.exception(30)
-            assert isinstance(error, WorkerLost) and error.signal == signal.SIGTERM
+            assert isinstance(error, WorkerLost) and error.signal == signal.SIGABRT
             reload.join(60)
             zygote.wait_ended()
         assert events.all("zygote_lost") == []

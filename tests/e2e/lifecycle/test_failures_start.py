@@ -60,6 +60,48 @@ if __name__ == "__main__":
         assert sum(b"\xff\xfe\0 raw" in line for line in lines) == 8
 
 
+def test_the_beginning_of_a_line_does_not_wait_for_its_end(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    """A prompt, dots and a bar; another worker's line does not go behind them."""
+    text = """
+import sys
+from clutch import Pool
+from support.rendezvous import meet
+
+def ask(port):
+    print("name? ", end="", flush=True)
+    meet(port)
+    print("ann", flush=True)
+
+def tell(port):
+    print("told", flush=True)
+
+if __name__ == "__main__":
+    with Pool(name="asks", workers=2) as pool:
+        asked = pool.submit(ask, int(sys.argv[1]))
+        sys.stdin.readline()
+        pool.submit(tell, 0).result(60)
+        asked.result(60)
+"""
+    (tmp_path / "script.py").write_text(text)
+    command = [sys.executable, "script.py", str(rendezvous.port)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        said = b""
+        while not re.fullmatch(rb"\[asks/[01]\] name\? ", said):
+            said += os.read(process.stdout.fileno(), 4096)
+            assert len(said) < 100, said
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        while b"told" not in said:
+            said += os.read(process.stdout.fileno(), 4096)
+        rendezvous.guest().let_go()
+        said += process.stdout.read()
+    lines = [line.split(b"] ", 1)[1] for line in said.splitlines()]
+    assert lines == [b"name? ", b"told", b"ann"]
+
+
 def test_failure_08_nobody_reads_the_output(tmp_path: Path) -> None:
     """Standard output is a pipe that is full: only the workers' prints wait."""
     text = """
@@ -302,7 +344,7 @@ def test_failure_10_an_import_that_prints_forks_and_starts_threads(folder: Path,
     with Pool("written_busy", workers=2) as pool:
         assert pool.call("work") == "works"
         warnings = " ".join(events.wait("zygote_ready", pool="pool")["warnings"])
-        assert "busy-bee" in warnings and "socket" in warnings and "preload = false" in warnings
+        assert "busy-bee" in warnings and "listens on 127.0.0.1:" in warnings and "preload = true" in warnings
 
 
 def test_failure_10_a_process_that_an_import_leaves_behind(folder: Path, events: Watch) -> None:

@@ -276,10 +276,57 @@ def test_signals_reach_workers_and_their_children(make_pool: Callable[..., Pool]
     assert pool.call(blocked_signals) == set()
     assert pool.call(child_after_terminate) == -signal.SIGTERM
     future = pool.submit("visit", rendezvous.port)
-    os.kill(rendezvous.guest().pid, signal.SIGTERM)
+    os.kill(rendezvous.guest().pid, signal.SIGABRT)
     with pytest.raises(WorkerLost) as caught:
         future.result(30)
-    assert caught.value.signal == signal.SIGTERM
+    assert caught.value.signal == signal.SIGABRT
+
+
+@pytest.mark.per_profile
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name)
+def test_the_end_signals_of_others_cut_nothing_off(
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous, number: signal.Signals
+) -> None:
+    """A service manager sends them to all processes; here, to one worker and its zygote. TERM asks it to leave."""
+    pool = make_pool(workers=1, grace=600)
+    future = pool.submit("visit", rendezvous.port)
+    guest, zygote = rendezvous.guest(), pool.stats()["zygote_pid"]
+    for pid in (guest.pid, zygote):
+        os.kill(pid, number)
+    if number == signal.SIGTERM:
+        assert pool.submit("pid").result(30) != guest.pid, "it is being replaced"
+    guest.let_go("whole")
+    assert future.result(30) == "whole"
+    assert pool.stats()["zygote_pid"] == zygote
+
+
+def note_term(path: str) -> None:
+    def note(*_: object) -> None:
+        with open(path, "a") as file:
+            file.write("told\n")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, note)
+
+
+@pytest.mark.per_profile
+def test_a_handler_of_the_users_runs_at_the_real_end_alone(
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    pool = make_pool(workers=1, initializer=note_term, initargs=(str(told),), term_grace=600)
+    future = pool.submit("visit", rendezvous.port)
+    os.kill(rendezvous.guest().pid, signal.SIGTERM)
+    assert not future.done() and pool.submit("pid").result(30), "another one serves"
+    assert not told.exists()
+    pool.terminate_workers()
+    with pytest.raises(WorkerLost):
+        future.result(30)
+    assert "told" in told.read_text()
+
+
+def test_a_copy_that_code_forks_is_ended_as_ever(make_pool: Callable[..., Pool]) -> None:
+    assert make_pool(workers=1).call("terminate_fork") == -signal.SIGTERM
 
 
 def test_two_pools_do_not_meet(make_pool: Callable[..., Pool]) -> None:

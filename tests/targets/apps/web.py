@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from support.rendezvous import meet_async
+from support.rendezvous import meet, meet_async
 
 Send = Callable[[dict[str, Any]], Any]
 
@@ -56,6 +56,12 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     body = json.dumps({**facts(environ["SCRIPT_NAME"]), "multithread": environ["wsgi.multithread"]}).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]
+
+
+def meets(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    """WSGI: `/meet?port=…` waits there."""
+    meet(int(dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))["port"]))
+    return wsgi(environ, start_response)
 
 
 def shout(conn: socket.socket) -> None:

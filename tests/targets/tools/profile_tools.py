@@ -9,6 +9,7 @@ import contextvars
 import hashlib
 import itertools
 import os
+import signal
 import socket
 import sys
 import threading
@@ -50,6 +51,16 @@ def echo(value: Any) -> Any:
 @tool
 async def echo_async(value: Any) -> Any:
     return value
+
+
+@tool
+def terminate_fork() -> int:
+    """How a process that was forked here ends by SIGTERM."""
+    if (child := os.fork()) == 0:
+        time.sleep(3600)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @tool

@@ -137,7 +137,7 @@ POOL_SETTINGS = {
 def test_flags_of_the_pool(flags: str) -> None:
     core = made(flags).pools[0].core
     assert {name: core[name] for name in POOL_SETTINGS[flags]} == POOL_SETTINGS[flags]
-    assert core["launch"]["preload"] is True
+    assert core["launch"]["preload"] == (True if flags == "--preload" else "auto")
 
 
 def tls(certificate: str, key: str, **more: str) -> dict[str, str | None]:

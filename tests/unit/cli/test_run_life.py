@@ -255,7 +255,9 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     assert said.index("cannot start: 127.0.0.1:8080: address in use") < said.index("stopped")
 
 
-def test_a_second_signal_ends_at_once(scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_signal_ends_at_once_and_the_same_one_is_the_first_for_a_moment(
+    scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = threading.Event()
     codes: list[int] = []
 
@@ -267,12 +269,13 @@ def test_a_second_signal_ends_at_once(scene: Scene, loaded: config.Config, monke
 
     def stop_slowly(_pool: Any) -> None:
         terminate()
+        send(signal.SIGINT)()
         ended.wait(10)
 
     scene.when_ready = terminate
     monkeypatch.setattr(sys.modules["clutch.pool"].Pool, "shutdown", stop_slowly)
     assert Server(loaded).serve() == 0
-    assert codes == [128 + signal.SIGTERM]
+    assert codes == [128 + signal.SIGINT]
 
 
 # HUP, and the service manager.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clutch_wire::sync::Mutex;
 
@@ -36,7 +37,7 @@ impl Source {
                 }
                 Ok(count) => {
                     self.tail.add(&bytes[..count]);
-                    lines.add(&self.label, &bytes[..count]);
+                    lines.add(&self.label, &bytes[..count], Instant::now());
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return true,

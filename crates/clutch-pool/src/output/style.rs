@@ -27,17 +27,29 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// Appends one line.
-    pub(super) fn put(&self, out: &mut Vec<u8>, line: &[u8]) {
+    /// Appends a line without its end, or a part of one; `goes_on`: what comes before it has been passed on.
+    pub(super) fn put(&self, out: &mut Vec<u8>, line: &[u8], goes_on: bool) {
         match self.style {
             Style::Json => out.extend_from_slice(self.json(line).to_string().as_bytes()),
             Style::Plain => out.extend_from_slice(line),
-            Style::Named => {
-                out.extend_from_slice(format!("[{}] ", self.worker).as_bytes());
-                out.extend_from_slice(line);
+            Style::Named => self.put_named(out, line, goes_on),
+        }
+    }
+
+    /// A carriage return goes back to the beginning: what is written over it has the name again.
+    fn put_named(&self, out: &mut Vec<u8>, line: &[u8], goes_on: bool) {
+        let name = format!("[{}] ", self.worker);
+        let is_redrawn = line.first() == Some(&b'\r') && line.len() > 1;
+        if !goes_on && !is_redrawn {
+            out.extend_from_slice(name.as_bytes());
+        }
+        let last = line.len().saturating_sub(1);
+        for (at, byte) in line.iter().enumerate() {
+            out.push(*byte);
+            if *byte == b'\r' && at != last && line[at + 1] != b'\r' {
+                out.extend_from_slice(name.as_bytes());
             }
         }
-        out.push(b'\n');
     }
 
     /// A line that is an object already, as workers write tracebacks and logging libraries their records, keeps what it says.
@@ -82,7 +94,7 @@ mod tests {
     fn json(line: &[u8]) -> Value {
         let label = Label { stream: Stream::Err, worker: "a/0".to_owned(), style: Style::Json };
         let mut out = Vec::new();
-        label.put(&mut out, line);
+        label.put(&mut out, line, false);
         serde_json::from_slice(&out).expect("one line of JSON")
     }
 

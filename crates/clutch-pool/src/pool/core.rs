@@ -136,6 +136,7 @@ impl Core {
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
             Incoming::Memory(memory) => self.weigh(&[(key, memory)], now, actions, effects),
+            Incoming::SentTerm => effects.notices.push(Notice::SentTerm(key)),
             Incoming::Debugging(on) => self.debug(key, on, effects),
             Incoming::Other => {}
         }

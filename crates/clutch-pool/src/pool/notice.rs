@@ -11,6 +11,8 @@ use super::state::{StopCause, WorkerKey};
 pub enum Notice {
     /// Most of its calls are used up.
     Worn(WorkerKey),
+    /// Somebody else has sent it TERM, which it does not heed.
+    SentTerm(WorkerKey),
     /// Told to take no more, and nothing is left.
     Drained(WorkerKey),
     /// Work in it was told to stop and has not; the cause is what its neighbours are told.

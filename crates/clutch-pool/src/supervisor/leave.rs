@@ -8,6 +8,8 @@ pub enum Leave {
     Memory,
     /// By command.
     Recycle,
+    /// Somebody else has sent it TERM.
+    Term,
     /// Another image is to be run.
     Reload,
     /// The pool is to be smaller.
@@ -23,6 +25,7 @@ impl Leave {
             Leave::Calls => "calls",
             Leave::Memory => "memory",
             Leave::Recycle => "recycle",
+            Leave::Term => "term",
             Leave::Reload => "reload",
             Leave::Surplus => "surplus",
             Leave::Stuck => "stuck",
@@ -32,6 +35,6 @@ impl Leave {
 
     /// Whether it could as well stay for a while: those leave in turn.
     pub(crate) fn by_policy(self) -> bool {
-        matches!(self, Leave::Age | Leave::Calls | Leave::Memory | Leave::Recycle | Leave::Reload)
+        matches!(self, Leave::Age | Leave::Calls | Leave::Memory | Leave::Recycle | Leave::Term | Leave::Reload)
     }
 }

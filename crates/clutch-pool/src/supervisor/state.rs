@@ -58,7 +58,7 @@ impl Supervisor {
         Supervisor {
             development: config.development,
             sizing: Sizing::new(&config),
-            zygotes: Zygotes::new(Duration::from_millis(config.start_timeout_ms), config.shape),
+            zygotes: Zygotes::new(config.start_timeout(), config.start_timeout_ms.is_none(), config.shape),
             backoff: StartBackoff::new(config.restarts_max),
             shutdown: Shutdown::default(),
             wake: None,
@@ -133,7 +133,7 @@ impl Supervisor {
             Event::Fate { worker, fate } => self.gone(worker, Some(fate), now, out),
             Event::Died { worker } => self.fleet.died(worker, now),
             Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
-            Event::Worn { worker } => self.fleet.worn(worker, Leave::Calls),
+            Event::Worn { worker, why } => self.fleet.worn(worker, why),
             Event::Drained { worker } => self.fleet.drained(worker, at, out),
             Event::Stuck { worker, cause } => self.fleet.stuck(worker, cause, now, out),
             Event::Debugging { worker, on } => self.fleet.debug(worker, on, now, out),

@@ -27,6 +27,9 @@ use crate::pool::{Status, ToolSchemas};
 /// The program of the zygote. The package is that of the pool's own interpreter.
 const ENTRY: &str = "from clutch._worker.zygote import main; main()";
 
+/// Comes before, where the package is perhaps on nobody's path: the last argument is its folder.
+const OWN_PATH: &str = "import sys; sys.path.append(sys.argv.pop()); ";
+
 /// Tokens of the zygotes in the pool's poller: this, plus the generation. Those of workers are below.
 const CONTROL: u64 = 1 << 32;
 
@@ -183,7 +186,12 @@ impl Zygote {
         let prefix = format!("{}/zygote", config.name);
         let (output, out, err) = Output::open(&prefix, config.output_kept_bytes)?;
         let child = Command::new(&config.python)
-            .args(["-P", "-c", ENTRY])
+            .args([
+                "-P",
+                "-c",
+                &format!("{path}{ENTRY}", path = if config.package_path.is_some() { OWN_PATH } else { "" }),
+            ])
+            .args(&config.package_path)
             .env_clear()
             .envs(environ.iter().map(|(name, value)| (name, value)))
             .envs(&config.env)

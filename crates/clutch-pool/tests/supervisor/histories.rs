@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::WorkerKey;
-use clutch_pool::supervisor::state::{Event, IDLE_LEAVE, State, stop_term};
+use clutch_pool::supervisor::state::{Event, IDLE_LEAVE, Leave, State, stop_term};
 use clutch_wire::sys::{EndSignal, Fate};
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn happen_to(play: &mut Play, worker: WorkerKey, what: u8) {
         6..=8 => play.let_be_ready(worker),
         9 => play.end(worker, Fate::Signaled(9)),
         10 => play.tell(Event::Fate { worker, fate: Fate::Stopped }),
-        11 => play.tell(Event::Worn { worker }),
+        11 => play.tell(Event::Worn { worker, why: Leave::Calls }),
         12 => {
             if play.machine.fleet().workers()[&worker].state() == State::Ready {
                 play.world.spent.insert(worker);

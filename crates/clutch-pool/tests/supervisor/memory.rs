@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::world::{MEMORY, Play, TARGET, config};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::WorkerKey;
-use clutch_pool::supervisor::state::Event;
+use clutch_pool::supervisor::state::{Event, Leave};
 use clutch_wire::sys::Fate;
 
 /// A full pool, and its workers.
@@ -105,7 +105,7 @@ fn whoever_is_left_after_a_step_down_is_replaced_by_policy_too() {
     play.tell(Event::Resize { target: 1, idlest: workers.clone() });
     play.let_end();
     let last = play.workers(|_| true)[0];
-    play.tell(Event::Worn { worker: last });
+    play.tell(Event::Worn { worker: last, why: Leave::Calls });
     play.let_start();
     assert!(play.world.draining.contains_key(&last), "though its number is not the lowest");
     assert_eq!(play.machine.fleet().ready(), 1);
@@ -123,7 +123,7 @@ fn without_room() -> (Play, Vec<WorkerKey>) {
 #[test]
 fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     let (mut play, workers) = without_room();
-    play.tell(Event::Worn { worker: workers[0] });
+    play.tell(Event::Worn { worker: workers[0], why: Leave::Calls });
     assert_eq!(play.world.short, workers[..1]);
     assert_eq!(draining(&play), set(&workers[..1]));
     play.tell(Event::Drained { worker: workers[0] });
@@ -134,7 +134,7 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     play.weigh(&workers[1..], BUDGET / 10);
     let newest = *play.workers(|_| true).last().expect("the new one");
     play.weigh(&[newest], BUDGET / 10);
-    play.tell(Event::Worn { worker: workers[1] });
+    play.tell(Event::Worn { worker: workers[1], why: Leave::Calls });
     assert_eq!((play.world.wanted.len(), play.world.short.len()), (1, 1), "with room as ever: the new one first");
 }
 

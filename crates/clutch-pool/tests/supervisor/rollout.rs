@@ -7,7 +7,7 @@ use crate::world::{GRACE, Play, TARGET, Zygote, config, with_threads};
 use clutch_pool::config::{PoolConfig, Profile, Shape};
 use clutch_pool::pool::Denied;
 use clutch_pool::pool::state::WorkerKey;
-use clutch_pool::supervisor::state::{Action, Event};
+use clutch_pool::supervisor::state::{Action, Event, Leave};
 use clutch_wire::sys::{EndSignal, Fate};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -53,7 +53,7 @@ fn failure_34_all_due_at_once_leave_in_turn() {
 
 #[test]
 fn failure_34_thresholds_are_spread() {
-    let start_timeout_ms = 2 * HOUR.as_millis() as u64;
+    let start_timeout_ms = Some(2 * HOUR.as_millis() as u64);
     let mut play = Play::ready(PoolConfig { recycle_jitter: 0.5, start_timeout_ms, ..aging(3) });
     let mut out = Vec::new();
     for _ in 0..60 {
@@ -82,7 +82,7 @@ fn failure_34_a_replacement_that_fails_to_start_leaves_the_old_one_serving() {
 fn a_promise_of_calls_wins_over_turns() {
     let mut play = Play::ready(config());
     for worker in 1..=TARGET {
-        play.tell(Event::Worn { worker });
+        play.tell(Event::Worn { worker, why: Leave::Calls });
     }
     assert_eq!(play.world.wanted.len(), 1);
     play.world.spent.extend([2, 3]);

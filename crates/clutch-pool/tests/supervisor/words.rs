@@ -101,9 +101,9 @@ fn a_stuck_worker_takes_nobodys_turn() {
     let mut play = Play::ready(with_threads(4));
     play.tell(stuck(1));
     assert_eq!(play.world.wanted.len(), 1);
-    play.tell(Event::Worn { worker: 2 });
+    play.tell(Event::Worn { worker: 2, why: Leave::Calls });
     assert_eq!(play.world.wanted.len(), 2, "it leaves for its calls, beside the other");
-    play.tell(Event::Worn { worker: 3 });
+    play.tell(Event::Worn { worker: 3, why: Leave::Calls });
     assert_eq!(play.world.wanted.len(), 2, "in turn");
 }
 
@@ -442,7 +442,7 @@ fn who_leaves_before_its_replacement_is_not_lost_again() {
     play.let_start();
     let workers = play.workers(|_| true);
     play.weigh(&workers, budget / 3);
-    play.tell(Event::Worn { worker: workers[0] });
+    play.tell(Event::Worn { worker: workers[0], why: Leave::Calls });
     assert_eq!(play.world.short, workers[..1]);
     play.tell(Event::Resize { target: 2, idlest: workers.clone() });
     assert_eq!(draining(&play), workers[..2], "another one leaves");
@@ -453,7 +453,7 @@ fn who_leaves_before_its_replacement_is_not_lost_again() {
 #[test]
 fn who_waits_for_a_replacement_that_was_lost_goes_when_enough_are_ready() {
     let mut play = Play::ready(config());
-    play.tell(Event::Worn { worker: 1 });
+    play.tell(Event::Worn { worker: 1, why: Leave::Calls });
     play.let_fork(4);
     scale(&mut play, 2, 2, &[]);
     assert!(play.told(4, EndSignal::Kill).is_some(), "the one that starts is too many");

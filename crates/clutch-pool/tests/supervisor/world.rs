@@ -25,7 +25,7 @@ pub fn config() -> PoolConfig {
     PoolConfig {
         shape: Shape { workers: TARGET, ..free.shape },
         workers_min: TARGET,
-        start_timeout_ms: 5_000,
+        start_timeout_ms: Some(5_000),
         recycle_memory_bytes: Some(MEMORY),
         recycle_jitter: 0.1,
         grace_ms: GRACE.as_millis() as u64,

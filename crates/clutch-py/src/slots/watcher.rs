@@ -36,6 +36,8 @@ pub struct Alarm {
     pub board: Arc<Board>,
     pub stacks: Arc<OnceLock<Stacks>>,
     pub drain: Arc<Drain>,
+    /// An eventfd: others have sent TERM to this process.
+    pub terms: Tracked,
     pub interrupt_signal: i32,
 }
 
@@ -112,6 +114,7 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
             PollFd::new(dispatcher, PollFlags::IN),
             PollFd::new(&writer.timer, PollFlags::IN),
             PollFd::new(&alarm.socket, PollFlags::IN),
+            PollFd::new(&alarm.terms, PollFlags::IN),
         ];
         let now = Instant::now();
         let sweep = regions.sweep_when_due(now).map(|at| at.saturating_duration_since(now));
@@ -122,7 +125,7 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
             Ok(0) if again.is_some() => again = alarm.look_again(again),
             Ok(_) => {}
         }
-        let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
+        let [link, dispatcher, timer, alarmed, terms] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
             let own = rustix::process::getpid().as_raw_nonzero().get();
             sys::end_group(own, EndSignal::Kill);
@@ -137,6 +140,11 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
             // Of a batch that is to stop: results that wait for company are not to be taken for missing.
             writer.write_now();
             again = if alarm.hear(&mut inbox) { Some(0) } else { again };
+        }
+        if !terms.is_empty() {
+            sys::clear_event(alarm.terms.as_fd());
+            writer.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Drain, 0, 0));
+            writer.write_now();
         }
     }
 }

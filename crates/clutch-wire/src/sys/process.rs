@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::end_signals::send_own_term;
 use super::fd::adopt;
 
 /// A descriptor of the process itself: readable when it ends.
@@ -37,8 +38,11 @@ impl EndSignal {
     }
 }
 
-/// Sends a whole process group a signal that ends it.
+/// Sends a whole process group a signal that ends it; its leader heeds TERM from its dispatcher alone.
 pub fn end_group(pid: i32, signal: EndSignal) {
+    if signal == EndSignal::Term {
+        send_own_term(pid);
+    }
     let number = match signal {
         EndSignal::Kill => Signal::KILL,
         EndSignal::Term => Signal::TERM,

@@ -18,7 +18,8 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
+from clutch._worker.delegates import stack_of_task
+from clutch._worker.interrupt import STACKS_MAX
 from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop, show
 from clutch._worker.profiles.blocking import allow_threads
 
@@ -224,14 +225,14 @@ class Loop:
         """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
         running = self.on_loop.get(call_id)
         if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_coroutine(running.who.get_coro()) if running is not None else "")
+            self.link.tell_stacks(call_id, stack_of_task(running.who) if running is not None else "")
             self.link.flush()
         if running is not None:
             running.stop()
 
     def _stacks(self) -> str:
         tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
-        return "\n".join(filter(None, (stack_of_coroutine(task.get_coro()) for task in tasks)))[:STACKS_MAX]
+        return "\n".join(filter(None, map(stack_of_task, tasks)))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Returns whether work that is to stop blocks the main thread's loop, so that a cancel does not reach it."""

@@ -50,6 +50,8 @@ pub(in crate::pool) enum Incoming {
     Ready(String),
     StartFailed(String),
     Memory(Memory),
+    /// Somebody else has sent the worker TERM.
+    SentTerm,
     /// A debugger asks at the terminal, or no longer does.
     Debugging(bool),
     Other,
@@ -93,6 +95,7 @@ impl Incoming {
             Kind::Credit => Incoming::Credit { id, count: frame.credit() },
             Kind::Stacks => Incoming::Stacks { id, asked: frame.head.flags & frame::flag::ASKED != 0, text: text() },
             Kind::Unreceived => Incoming::Unreceived { region: id as u32 },
+            Kind::Drain => Incoming::SentTerm,
             Kind::Debugging => Incoming::Debugging(id != 0),
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),

@@ -133,7 +133,7 @@ impl Fleet {
     }
 
     pub(super) fn start_timeout(&self) -> Duration {
-        Duration::from_millis(self.config.start_timeout_ms)
+        self.config.start_timeout()
     }
 
     /// Returns how long workers have to end in order, and after TERM.
@@ -273,10 +273,10 @@ impl Fleet {
 
     /// Does what is due of one worker. Returns the generation of a zygote that has not forked it in time.
     pub(super) fn keep_time(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) -> Option<u32> {
-        let Scene { now, zygotes } = at;
+        let now = at.now;
         let (limit, stopped_limit, term_grace) = (self.start_timeout(), self.stopped_limit(), self.config.term_grace());
         let worker = self.workers.get_mut(&key)?;
-        let start_due = worker.start_due(zygotes.answered_at(worker.generation), limit);
+        let start_due = due_of(worker, at, limit);
         if worker.standstill.stopped_since.take_if(|since| now >= *since + stopped_limit).is_some() {
             worker.kill(STOPPED_TOO_LONG, now, out);
         }
@@ -305,7 +305,7 @@ impl Fleet {
     pub(super) fn next_wake(&self, at: Scene<'_>) -> Option<Instant> {
         let (limit, stopped_limit) = (self.start_timeout(), self.stopped_limit());
         let wakes = self.workers.values().flat_map(|worker| {
-            let start = worker.start_due(at.zygotes.answered_at(worker.generation), limit);
+            let start = due_of(worker, at, limit);
             let stopped = worker.standstill.stopped_since.map(|since| since + stopped_limit);
             // One that is too old already waits for its turn.
             let age = worker.retirement.next_wake(at.now).filter(|_| worker.stays());
@@ -449,6 +449,12 @@ impl Fleet {
         self.workers.insert(key, worker);
         out.push(Action::Fork { worker: key, nr, generation });
     }
+}
+
+/// When the start of a worker has taken too long; one that was told to end has its limit always.
+fn due_of(worker: &Worker, at: Scene<'_>, limit: Duration) -> Option<Instant> {
+    let due = worker.start_due(at.zygotes.answered_at(worker.generation), limit);
+    due.filter(|_| at.zygotes.start_limit().is_some() || worker.cause().is_some())
 }
 
 fn over_at(worker: &Worker, at: Scene<'_>) -> Option<Instant> {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clutch_wire::sys::{EndSignal, Fate};
 
+use super::Leave;
+
 use crate::config::Shape;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Denied, Ticket, Weighed};
@@ -61,8 +63,10 @@ pub enum Event {
         worker: WorkerKey,
         reason: Option<String>,
     },
+    /// It is to be replaced in turn.
     Worn {
         worker: WorkerKey,
+        why: Leave,
     },
     Drained {
         worker: WorkerKey,

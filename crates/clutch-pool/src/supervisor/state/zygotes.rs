@@ -39,9 +39,9 @@ impl ZygoteRecord {
         !matches!(self.phase, ZygotePhase::Loading { .. })
     }
 
-    fn next_wake(&self, limit: Duration) -> Option<Instant> {
+    fn next_wake(&self, limit: Option<Duration>) -> Option<Instant> {
         match self.phase {
-            ZygotePhase::Loading { since } => Some(since + limit),
+            ZygotePhase::Loading { since } => limit.map(|limit| since + limit),
             ZygotePhase::Up => None,
             ZygotePhase::Ending { kill_at } => kill_at,
         }
@@ -83,12 +83,15 @@ pub(super) struct Zygotes {
     /// Generations that were taken back, while they have workers.
     rejected: BTreeSet<u32>,
     start_timeout: Duration,
+    /// Until a worker has been ready, a start may take as long as it likes.
+    is_first_free: bool,
     /// The shape of images that bring none of their own.
     shape: Shape,
 }
 
 impl Zygotes {
-    pub(super) fn new(start_timeout: Duration, shape: Shape) -> Zygotes {
+    /// `is_first_free`: the limit holds only once a worker has been ready.
+    pub(super) fn new(start_timeout: Duration, is_first_free: bool, shape: Shape) -> Zygotes {
         Zygotes {
             zygotes: BTreeMap::new(),
             current: None,
@@ -97,8 +100,14 @@ impl Zygotes {
             roll: None,
             rejected: BTreeSet::new(),
             start_timeout,
+            is_first_free,
             shape,
         }
+    }
+
+    /// The limit of a start, if there is one now.
+    pub(super) fn start_limit(&self) -> Option<Duration> {
+        (!self.is_first_free).then_some(self.start_timeout)
     }
 
     /// The image that workers are forked from; before there is one, the number of the last try.
@@ -256,6 +265,7 @@ impl Zygotes {
     pub(super) fn prove(&mut self, generation: u32) {
         if let Some(zygote) = self.zygotes.get_mut(&generation) {
             zygote.proven = true;
+            self.is_first_free = false;
         }
     }
 
@@ -326,7 +336,7 @@ impl Zygotes {
 
     /// Images that have taken too long to load.
     pub(super) fn overdue(&self, now: Instant) -> Vec<u32> {
-        let limit = self.start_timeout;
+        let Some(limit) = self.start_limit() else { return Vec::new() };
         let is_late = |phase| matches!(phase, ZygotePhase::Loading { since } if now >= since + limit);
         self.zygotes.iter().filter(|(_, zygote)| is_late(zygote.phase)).map(|(generation, _)| *generation).collect()
     }
@@ -350,7 +360,7 @@ impl Zygotes {
     }
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.zygotes.values().filter_map(|zygote| zygote.next_wake(self.start_timeout)).min()
+        self.zygotes.values().filter_map(|zygote| zygote.next_wake(self.start_limit())).min()
     }
 }
 
@@ -373,7 +383,7 @@ mod tests {
 
     /// Zygotes with an image that is up and has had workers.
     fn proven(now: Instant) -> Zygotes {
-        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        let mut zygotes = Zygotes::new(LIMIT, false, shape(3));
         zygotes.start(now, &mut Vec::new());
         assert_eq!(zygotes.up(1, None, now, &mut Vec::new()), Some(shape(3)));
         zygotes.prove(1);
@@ -381,9 +391,21 @@ mod tests {
     }
 
     #[test]
+    fn without_a_limit_that_is_set_the_first_start_has_none() {
+        let now = Instant::now();
+        let mut zygotes = Zygotes::new(LIMIT, true, shape(3));
+        zygotes.start(now, &mut Vec::new());
+        assert_eq!((zygotes.overdue(now + 99 * LIMIT), zygotes.next_wake()), (vec![], None));
+        zygotes.up(1, None, now, &mut Vec::new());
+        zygotes.prove(1);
+        zygotes.reload(1, now, &mut Vec::new());
+        assert_eq!((zygotes.overdue(now + LIMIT), zygotes.next_wake()), (vec![2], Some(now + LIMIT)));
+    }
+
+    #[test]
     fn an_image_that_nobody_waits_for_is_ended_when_it_has_loaded() {
         let (now, mut out) = (Instant::now(), Vec::new());
-        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        let mut zygotes = Zygotes::new(LIMIT, false, shape(3));
         zygotes.start(now, &mut out);
         assert!(zygotes.give_up(1) && !zygotes.give_up(1) && zygotes.up_now().is_none());
         assert_eq!(zygotes.up(1, None, now, &mut out), None);
@@ -432,7 +454,7 @@ mod tests {
     #[test]
     fn an_image_that_loads_has_its_limit() {
         let now = Instant::now();
-        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        let mut zygotes = Zygotes::new(LIMIT, false, shape(3));
         zygotes.start(now, &mut Vec::new());
         assert_eq!(zygotes.next_wake(), Some(now + LIMIT));
         assert_eq!((zygotes.overdue(now), zygotes.overdue(now + LIMIT)), (vec![], vec![1]));
@@ -444,7 +466,7 @@ mod tests {
     fn the_end_of_an_image_is_judged_by_what_came_of_it() {
         let now = Instant::now();
         assert_eq!(proven(now).gone(1), Some(ZygoteLoss::Proven));
-        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        let mut zygotes = Zygotes::new(LIMIT, false, shape(3));
         zygotes.start(now, &mut Vec::new());
         assert_eq!(zygotes.kill_deaf(1, &mut Vec::new()), None, "while it loads it has nothing to do");
         zygotes.up(1, None, now, &mut Vec::new());

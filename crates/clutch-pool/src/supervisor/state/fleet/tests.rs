@@ -16,7 +16,7 @@ fn config() -> PoolConfig {
     PoolConfig {
         shape: Shape { workers: TARGET as u32, ..free.shape },
         workers_min: TARGET as u32,
-        start_timeout_ms: 5_000,
+        start_timeout_ms: Some(5_000),
         recycle_memory_bytes: Some(100),
         restarts_max: 100,
         scale_idle_ms: 100,
@@ -42,7 +42,7 @@ impl Sea {
     /// All workers of the first image are ready.
     fn new(recycle_together: usize) -> Sea {
         let config = PoolConfig { recycle_together, ..config() };
-        let zygotes = Zygotes::new(Duration::from_secs(5), config.shape);
+        let zygotes = Zygotes::new(Duration::from_secs(5), false, config.shape);
         let mut sea = Sea { fleet: Fleet::new(config), zygotes, now: Instant::now(), out: Vec::new() };
         sea.zygotes.start(sea.now, &mut sea.out);
         sea.load(1);

@@ -1,0 +1,203 @@
+"""A zygote that starts afresh with the libraries of its target alone: `preload = "auto"`.
+
+What the import of the target has left behind (threads that a fork would lack, connections that it would share) ends
+with an exec: the process, its parent and its control socket stay. The new program imports what the target had imported
+from outside the user's own code; each worker imports the user's modules itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from clutch._worker.leftovers import Watch
+
+VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
+TRIES_MAX = 4
+FOUND_MAX = 4
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+
+class Surroundings:
+    """The environment, folder and umask that the process was started with; code that is imported may change them."""
+
+    def __init__(self) -> None:
+        self.environ = dict(os.environ)
+        self.folder = os.getcwd()
+        os.umask(umask := os.umask(0))
+        self.umask = umask
+
+    def restore(self) -> None:
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        os.umask(self.umask)
+
+
+Changes = dict[str, str | None]
+"""Variables of the environment with their values; None: it was removed."""
+
+
+class Roots:
+    """A finder that finds nothing: it notes what the environment was when each package was imported."""
+
+    def __init__(self) -> None:
+        self._environ = dict(os.environ)
+        self._raw = dict(os.environ._data)  # type: ignore[attr-defined]
+        self.changes: dict[str, Changes] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if "." not in name and os.environ._data != self._raw:  # type: ignore[attr-defined]
+            now = dict(os.environ)
+            removed: Changes = dict.fromkeys(self._environ.keys() - now.keys())
+            self.changes[name] = removed | {key: value for key, value in now.items() if self._environ.get(key) != value}
+
+
+@contextlib.contextmanager
+def changed(changes: Changes) -> Iterator[None]:
+    """The environment with these changes."""
+    before = {name: os.environ.get(name) for name in changes}
+    set_variables(changes)
+    try:
+        yield
+    finally:
+        set_variables(before)
+
+
+def set_variables(changes: Changes) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def is_users(file: str) -> bool:
+    """Returns whether a source file is the user's: no part of the standard library, an installed package or Clutch."""
+    return not file.startswith("<") and not file.startswith(_foreign())
+
+
+def _foreign() -> tuple[str, ...]:
+    global _folders
+    if not _folders:
+        import site
+        import sysconfig
+
+        standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+        installed = [*site.getsitepackages(), site.getusersitepackages(), "/usr/lib/python3/dist-packages"]
+        found = {os.path.realpath(path) for path in [*standard, *installed] if path}
+        _folders = tuple(f"{path}/" for path in {*found, *filter(None, [*standard, *installed]), PACKAGE})
+    return _folders
+
+
+_folders: tuple[str, ...] = ()
+
+
+def libraries(before: Iterable[str]) -> list[str]:
+    """Names of modules from outside the user's own code that were imported since, in order."""
+    known = set(before)
+    if getattr(sys.modules.get("gevent.monkey"), "saved", None):
+        return []  # what was imported after the patch is not what it would be without
+    names = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name in known or spec is None or spec.name != name:
+            continue
+        origin = spec.origin if spec.has_location else None
+        if origin is not None and not is_users(origin):
+            names.append(name)
+    return names
+
+
+def private_bytes() -> int:
+    """Memory of this process that is not mapped from files."""
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+class Plan:
+    """What the next program does: handed over in memory whose descriptor the variable names."""
+
+    def __init__(
+        self,
+        launch: dict[str, Any],
+        report: dict[str, Any],
+        found: list[str],
+        names: list[str],
+        changes: dict[str, Changes],
+    ) -> None:
+        """`names`: of the libraries, in order. `changes`: of the environment, by package."""
+        self.launch, self.report = launch, report
+        self.found, self.names, self.changes = found, names, changes
+        self.private = private_bytes()
+        self.tries = 0
+
+    @classmethod
+    def taken(cls) -> Plan | None:
+        """None: this zygote has just been started."""
+        descriptor = os.environ.pop(VARIABLE, None)
+        if descriptor is None:
+            return None
+        with os.fdopen(int(descriptor)) as file:
+            plan = cls.__new__(cls)
+            vars(plan).update(json.load(file))
+        return plan
+
+    def carry_out(self, surroundings: Surroundings, control: int) -> None:
+        """Replaces this program; does not return. `control`: the descriptor of the control socket."""
+        self.tries += 1
+        memory = os.memfd_create("clutch-afresh", 0)
+        with open(memory, "w", encoding="utf-8", closefd=False) as file:
+            json.dump(vars(self), file)
+        os.lseek(memory, 0, os.SEEK_SET)
+        for entry in os.listdir("/proc/self/fd"):
+            if int(entry) > 2:
+                with contextlib.suppress(OSError):
+                    os.set_inheritable(int(entry), int(entry) == memory)
+        end_children()
+        surroundings.restore()
+        os.dup2(control, 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execve(sys.executable, sys.orig_argv, surroundings.environ | {VARIABLE: str(memory)})
+
+    def import_libraries(self) -> bool:
+        """Imports them. False: one has left something behind; the plan is without it now."""
+        watch = Watch(is_users)
+        for name in self.names:
+            if name in sys.modules:
+                continue
+            root = name.partition(".")[0]
+            with contextlib.suppress(Exception, SystemExit), changed(self.changes.get(root, {})):
+                importlib.import_module(name)
+            if watch.found():
+                kept = [other for other in self.names if other.partition(".")[0] != root]
+                self.names = kept if self.tries < TRIES_MAX else []
+                return False
+        return True
+
+    def warning(self) -> str:
+        found = "; ".join(self.found[:FOUND_MAX]) + ("; …" if len(self.found) > FOUND_MAX else "")
+        more = max(0, self.private - private_bytes()) >> 20
+        shared = "your own modules itself, libraries are shared" if self.names else "it itself"
+        return (
+            f"importing the target left what forked workers would share or lack ({found}): "
+            f"each worker imports {shared}, at {more} MB more a worker. Do this in @clutch.on_start to fork workers "
+            "from one image; preload = true forks them nevertheless, preload = false saves the first try"
+        )
+
+
+def end_children() -> None:
+    """Processes that the import has started: each worker starts its own."""
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/self/task/{task}/children") as file:
+            for child in map(int, file.read().split()):
+                os.kill(child, signal.SIGTERM)

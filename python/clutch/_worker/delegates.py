@@ -1,0 +1,94 @@
+"""Where the code of a task runs when the task itself only waits: in threads of executors, in tasks that it has started.
+
+Frameworks run `def` endpoints so: anyio's and asgiref's threads, `asyncio.to_thread`, task groups. The future that the
+task waits for is known to the thread that will settle it, so no library is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from clutch._worker.interrupt import frames_of_coroutine, stack_of_frame, stack_text
+
+TASKS_MAX = 20
+"""Most tasks whose stacks are shown for one."""
+RUNNERS = ("/concurrent/futures/thread.py", "/anyio/_backends/_asyncio.py")
+"""Files whose frames, in a thread, hold the future of what runs there."""
+
+
+def stack_of_task(task: asyncio.Task[Any]) -> str:
+    """The stacks of a task, of the tasks that it waits for, and of the threads that run code for any of them."""
+    texts: list[str] = []
+    futures: set[Any] = set()
+    seen: set[asyncio.Task[Any]] = set()
+    waiting = deque([task])
+    while waiting and len(seen) < TASKS_MAX:
+        one = waiting.popleft()
+        if one in seen or one.done():
+            continue
+        seen.add(one)
+        frames = list(frames_of_coroutine(one.get_coro()))
+        texts.append(stack_text("Task", frames))
+        held = [getattr(one, "_fut_waiter", None), *(value for frame in frames for value in frame.f_locals.values())]
+        for future in futures_of(held):
+            if isinstance(future, asyncio.Task):
+                waiting.append(future)
+            else:
+                futures.add(future)
+    return "\n".join(filter(None, [*texts, *threads_for(futures)]))
+
+
+def futures_of(held: Iterable[Any]) -> Iterator[Any]:
+    """Futures, asyncio's and the standard executors', that these values are or stand for."""
+    seen: set[int] = set()
+    left = deque(held)
+    while left and len(seen) < 100 * TASKS_MAX:
+        value = left.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, concurrent.futures.Future):
+            yield value
+        elif isinstance(value, asyncio.Future):
+            yield value
+            if not isinstance(value, asyncio.Task):
+                left.extend(getattr(value, "_children", ()))  # of `gather`
+                left.extend(cell for call, _ in getattr(value, "_callbacks", None) or () for cell in cells_of(call))
+        elif type(tasks := getattr(value, "_tasks", None)) is set:  # a task group's
+            left.extend(tasks)
+
+
+def cells_of(function: Any) -> Iterator[Any]:
+    """Values that a callback was made with: one of `shield` and `wrap_future` knows the future behind the other."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it has none yet
+            continue
+
+
+def threads_for(futures: set[Any]) -> Iterator[str]:
+    frames = sys._current_frames()
+    try:
+        for ident, frame in frames.items():
+            if any(future in futures for future in settled_by(frame)):
+                yield stack_of_frame(frame, f"Thread 0x{ident:016x}")
+    finally:
+        frames.clear()  # this call's own is among them
+
+
+def settled_by(frame: types.FrameType | None) -> Iterator[Any]:
+    """The futures that a thread settles when what it runs has ended."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(RUNNERS):
+            names = frame.f_locals
+            for future in (names.get("future"), getattr(names.get("self"), "future", None)):
+                if isinstance(future, asyncio.Future | concurrent.futures.Future):
+                    yield future
+        frame = frame.f_back

@@ -1,0 +1,250 @@
+"""What an import leaves in the process that forked workers would lack or share: threads, connections, open databases,
+event loops; and generators of random numbers, which they would all continue alike.
+
+Looked at in the zygote before it forks. `Watch` is around the import and notes which line of the user's started what;
+what native code did is attributed to nobody, and found all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import stat
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+Fds = dict[int, tuple[int, int]]
+"""Descriptors with what tells their files apart: device and inode."""
+
+OPENBLAS = "openblas"
+OPENBLAS_COUNTS = (
+    "scipy_openblas_get_num_threads64_",
+    "scipy_openblas_get_num_threads",
+    "openblas_get_num_threads64_",
+    "openblas_get_num_threads",
+)
+"""Functions that tell how many threads a copy of OpenBLAS has. Its at-fork handler makes them again in each child."""
+NUMPY_BITS = 128
+"""Bits that numpy asks the system for, to seed a generator that is given no seed."""
+GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
+PACKAGES = ("site-packages", "dist-packages")
+TOLD_MAX = 3
+
+
+class Watch:
+    """Around an import: who of the user's code starts threads and connects, and which generators the system seeds."""
+
+    def __init__(self, is_users: Callable[[str], bool]) -> None:
+        """`is_users(file)`: whether a source file is the user's own."""
+        self._is_users = is_users
+        self.tasks, self.fds = tasks(), descriptors()
+        self.starters: dict[str, str] = {}
+        """Place in the user's code by the name of the thread or the address."""
+        self._seeded: dict[int, weakref.ref[Any]] = {}
+        self.entropy: set[int] = set()
+        """Numbers that numpy has seeded generators with, when it was given none."""
+        self._patched: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> Watch:
+        watch = self
+        start, connect = threading.Thread.start, socket.socket.connect
+        seed, bits = random.Random.seed, random.SystemRandom.getrandbits
+
+        def start_noted(thread: threading.Thread) -> None:
+            watch.note(thread.name)
+            start(thread)
+
+        def connect_noted(sock: socket.socket, address: Any) -> None:
+            watch.note(address_text(address))
+            connect(sock, address)
+
+        def seed_noted(generator: random.Random, a: Any = None, version: int = 2) -> None:
+            watch._seeded.pop(id(generator), None)
+            if a is None:
+                watch._seeded[id(generator)] = weakref.ref(generator)
+            seed(generator, a, version)
+
+        def bits_noted(generator: random.SystemRandom, k: int) -> int:
+            number = bits(generator, k)
+            if k == NUMPY_BITS and watch._patched:
+                watch.entropy.add(number)
+            return number
+
+        self._patch(threading.Thread, "start", start_noted)
+        self._patch(socket.socket, "connect", connect_noted)
+        self._patch(random.Random, "seed", seed_noted)
+        self._patch(random.SystemRandom, "getrandbits", bits_noted)  # `secrets.randbits` from then on
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for holder, name, original in self._patched:
+            if original is None:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, original)
+        self._patched.clear()
+
+    def _patch(self, holder: Any, name: str, replacement: Any) -> None:
+        self._patched.append((holder, name, vars(holder).get(name)))  # None: it is inherited
+        setattr(holder, name, replacement)
+
+    @property
+    def generators(self) -> list[Any]:
+        """Instances of `random.Random` that the system has seeded."""
+        return [generator for known in self._seeded.values() if (generator := known()) is not None]
+
+    def note(self, what: str) -> None:
+        if (place := self.place()) is not None:
+            self.starters.setdefault(what, place)
+
+    def place(self) -> str | None:
+        """The innermost line of the user's that runs."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self._is_users(frame.f_code.co_filename):
+                return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    def found(self) -> list[str]:
+        """What is there now and was not before, in words."""
+        return [*self._threads(), *self._descriptors()]
+
+    def _threads(self) -> list[str]:
+        python = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        known = {thread.native_id for thread in python}
+        native = [task for task in tasks() - self.tasks if task not in known]
+        own = comm(os.getpid())
+        names = [comm(task) for task in native]
+        named = sorted({name for name in names if name not in (own, "") and not name.startswith(OPENBLAS)})
+        unnamed = names.count(own) - (openblas_threads() if own in names else 0)
+        told = [self._by("started thread", thread.name) for thread in python]
+        if named:
+            told.append(f"threads of native code ({', '.join(named[:TOLD_MAX])})")
+        if unnamed > 0:
+            told.append(f"{unnamed} thread{'s'[: unnamed > 1]} of native code, such as a pool of OpenMP")
+        return told
+
+    def _descriptors(self) -> list[str]:
+        told = []
+        for number, file in descriptors().items():
+            if self.fds.get(number) != file and (text := self._described(number)) is not None:
+                told.append(text)
+        return told
+
+    def _described(self, number: int) -> str | None:
+        """None: a fork may share it."""
+        try:
+            target, mode = os.readlink(f"/proc/self/fd/{number}"), os.fstat(number).st_mode
+            flags = fdinfo(number)
+        except OSError:
+            return None
+        if stat.S_ISSOCK(mode):
+            return self._socket(number)
+        if target == "anon_inode:[eventpoll]":
+            return "made an event loop"
+        if target.startswith(GPUS):
+            return f"uses {target}"
+        is_written = int(flags.get("flags", "0"), 8) & os.O_ACCMODE == os.O_RDWR
+        if stat.S_ISREG(mode) and "lock" in flags:
+            return self._by("locked", target)
+        if stat.S_ISREG(mode) and is_written and target.startswith("/") and not target.startswith(("/dev/", "/memfd:")):
+            return self._by("opened", target)
+        return None
+
+    def _socket(self, number: int) -> str | None:
+        with socket.socket(fileno=os.dup(number)) as sock:
+            try:
+                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    return self._by("listens on", address_text(sock.getsockname()))
+                peer = address_text(sock.getpeername())
+            except OSError:
+                own = sock.getsockname() if sock.family in (socket.AF_INET, socket.AF_INET6) else None
+                return f"bound {address_text(own)}" if own and own[1] else None
+            # A pair has no names: an event loop wakes itself with one.
+            return self._by("connected to", peer) if peer else None
+
+    def _by(self, did: str, what: str) -> str:
+        place = self.starters.get(what)
+        return f"{place} {did} {what}" if place else f"{did} {what}"
+
+
+def tasks() -> set[int]:
+    """Ids of this process's threads, Python's and others."""
+    return {int(entry) for entry in os.listdir("/proc/self/task")}
+
+
+def comm(task: int) -> str:
+    try:
+        with open(f"/proc/self/task/{task}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def descriptors() -> Fds:
+    found: Fds = {}
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            status = os.fstat(int(entry))
+        except OSError:  # that of the listing itself
+            continue
+        found[int(entry)] = status.st_dev, status.st_ino
+    return found
+
+
+def fdinfo(number: int) -> dict[str, str]:
+    with open(f"/proc/self/fdinfo/{number}") as file:
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+
+
+def address_text(address: Any) -> str:
+    if isinstance(address, tuple) and len(address) >= 2:
+        return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
+    return address.decode(errors="replace").replace("\0", "@") if isinstance(address, bytes) else str(address or "")
+
+
+def openblas_threads() -> int:
+    """Number of threads that copies of OpenBLAS have beside the main thread."""
+    import ctypes
+
+    with open("/proc/self/maps") as file:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in file if OPENBLAS in line}
+    threads = 0
+    for path in paths:
+        try:
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            continue
+        count = next((getattr(library, name) for name in OPENBLAS_COUNTS if hasattr(library, name)), None)
+        threads += count() - 1 if count is not None else 0
+    return threads
+
+
+def short(file: str) -> str:
+    """The path as from the current folder, where it is below that."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def numpy_generators(entropy: set[int]) -> list[Any]:
+    """The bit generators of numpy that were seeded with one of these numbers."""
+    module = sys.modules.get("numpy.random.bit_generator")
+    if module is None or not entropy:
+        return []
+    import gc
+
+    found = (one for one in gc.get_objects() if isinstance(one, module.BitGenerator))
+    return [one for one in found if getattr(getattr(one, "seed_seq", None), "entropy", None) in entropy]
+
+
+def seed_anew(generators: list[Any], bit_generators: list[Any]) -> None:
+    """In a fork: those that the system has seeded go on by themselves."""
+    for generator in generators:
+        generator.seed()
+    for bit_generator in bit_generators:
+        bit_generator.state = type(bit_generator)().state
