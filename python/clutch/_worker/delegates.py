@@ -23,7 +23,7 @@ RUNNERS = ("/concurrent/futures/thread.py", "/anyio/_backends/_asyncio.py")
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:
-    """The stacks of a task, of the tasks that it waits for, and of the threads that run code for any of them."""
+    """The stacks of the threads that run code for a task or for those that it waits for, and of these tasks."""
     texts: list[str] = []
     futures: set[Any] = set()
     seen: set[asyncio.Task[Any]] = set()
@@ -41,7 +41,7 @@ def stack_of_task(task: asyncio.Task[Any]) -> str:
                 waiting.append(future)
             else:
                 futures.add(future)
-    return "\n".join(filter(None, [*texts, *threads_for(futures)]))
+    return "\n".join(filter(None, [*threads_for(futures), *texts]))
 
 
 def futures_of(held: Iterable[Any]) -> Iterator[Any]:
