@@ -46,7 +46,7 @@ mod _core {
     #[pymodule_export]
     use crate::worker::Worker;
     #[pymodule_export]
-    use crate::zygote::{ForkOrder, ZygoteControl, guard_from_signals, guard_from_term, set_title};
+    use crate::zygote::{ForkOrder, ZygoteControl, guard_from_signals, guard_from_term, own_term, set_title};
 
     use clutch_jobs::job::State;
     use pyo3::types::PyTuple;

@@ -284,6 +284,12 @@ pub fn guard_from_term() {
     sys::guard_from_term();
 }
 
+/// The real-time signal that stands for the dispatcher's TERM.
+#[pyfunction]
+pub fn own_term() -> i32 {
+    sys::own_term()
+}
+
 /// Sets the title of this process in `ps` and `top`, if the system allows it.
 #[pyfunction]
 pub fn set_title(title: &str) {

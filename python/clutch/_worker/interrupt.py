@@ -62,12 +62,12 @@ def heed_dispatcher_alone() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:  # as it was for the dispatcher
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _core.guard_from_signals()
-    set_handler = signal.signal
+    set_handler, guarded = signal.signal, (signal.SIGTERM, _core.own_term())
 
     @functools.wraps(set_handler)
     def set_guarded(signalnum: Any, handler: Any) -> Any:
         before = set_handler(signalnum, handler)
-        if signalnum == signal.SIGTERM:
+        if signalnum in guarded:
             _core.guard_from_term()
         return before
 

@@ -245,7 +245,7 @@ def test_a_second_signal_leaves_running_jobs_to_others(tmp_path: Path, store: st
                     guest.let_go()
             victim.terminate()
             victim.err.wait("send another signal")
-            victim.terminate()
+            victim.interrupt()
             again = place.guest()
             assert again.word == job
             again.let_go()

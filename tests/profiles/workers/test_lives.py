@@ -285,7 +285,7 @@ def test_signals_reach_workers_and_their_children(make_pool: Callable[..., Pool]
 @pytest.mark.per_profile
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name)
 def test_the_end_signals_of_others_cut_nothing_off(
-    make_pool: Callable[..., Pool], rendezvous: Rendezvous, number: signal.Signals
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch, number: signal.Signals
 ) -> None:
     """A service manager sends them to all processes; here, to one worker and its zygote. TERM asks it to leave."""
     pool = make_pool(workers=1, grace=600)
@@ -294,6 +294,7 @@ def test_the_end_signals_of_others_cut_nothing_off(
     for pid in (guest.pid, zygote):
         os.kill(pid, number)
     if number == signal.SIGTERM:
+        assert events.wait("worker_draining", pid=guest.pid)["reason"] == "term"
         assert pool.submit("pid").result(30) != guest.pid, "it is being replaced"
     guest.let_go("whole")
     assert future.result(30) == "whole"

@@ -1,8 +1,8 @@
 //! Signals that end a process: in workers and zygotes, those of their dispatcher count, and no others.
 //!
 //! A service manager, `timeout` or a shell sends TERM to every process of a service at once. The dispatcher then ends its
-//! workers in order, so they must not end by themselves. The dispatcher's own TERM carries a value that no other sender
-//! uses.
+//! workers in order, so they must not end by themselves. The dispatcher's own TERM comes as a real-time signal: of two TERMs
+//! that are pending a process hears the first alone.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use super::fd::event_fd;
+use super::process::real_time_signal;
 
-/// Value of the dispatcher's own TERM.
-const OURS: usize = 0x434c_5554;
+/// Among the real-time signals: stands for the dispatcher's TERM.
+const OWN_TERM: i32 = 12;
 
 /// Signals that are sent to whole groups to end or reload a service.
 const GUARDED: [i32; 3] = [libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -43,22 +44,28 @@ impl Before {
 
 /// Sends a process the TERM that it heeds.
 pub(super) fn send_own_term(pid: i32) {
-    let value = libc::sigval { sival_ptr: OURS as *mut libc::c_void };
     // SAFETY: sends a signal; a process that is gone makes it fail, which is what nobody minds.
-    unsafe { libc::sigqueue(pid, libc::SIGTERM, value) };
+    unsafe { libc::kill(pid, own_term()) };
 }
 
 /// From here on this process does not heed the signals of others that end processes.
 pub fn guard_from_signals() {
     OWNER.store(own_pid(), Ordering::Release);
     GUARDED.into_iter().for_each(guard);
+    hear_own_term();
 }
 
 /// The same for TERM alone, once another handler has been set, which the dispatcher's TERM then reaches.
 pub fn guard_from_term() {
     if OWNER.load(Ordering::Acquire) == own_pid() {
         guard(libc::SIGTERM);
+        hear_own_term();
     }
+}
+
+/// The real-time signal that stands for the dispatcher's TERM.
+pub fn own_term() -> i32 {
+    real_time_signal(OWN_TERM)
 }
 
 /// Returns an eventfd that is readable when others have sent TERM.
@@ -88,8 +95,23 @@ fn guard(signal: i32) {
         }
         before.handler.store(was.sa_sigaction, Ordering::Release);
         before.flags.store(was.sa_flags, Ordering::Release);
+        handle(signal, ours);
+    }
+}
+
+fn hear_own_term() {
+    let handler = on_own_term as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+    // SAFETY: the handler does only what a signal handler may.
+    unsafe { handle(own_term(), handler) };
+}
+
+/// # Safety
+/// `handler` is one with three arguments.
+unsafe fn handle(signal: i32, handler: usize) {
+    // SAFETY: the structure is whole.
+    unsafe {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        action.sa_sigaction = ours;
+        action.sa_sigaction = handler;
         // Without SA_RESTART, as Python's own handlers: what waits returns, and Python's handlers run.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
@@ -97,12 +119,22 @@ fn guard(signal: i32) {
     }
 }
 
-/// The handler: passes the dispatcher's TERM, and what a process sends itself, to what was there before.
+/// The handler of the dispatcher's TERM.
+extern "C" fn on_own_term(_: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as in `on_signal`.
+    unsafe {
+        let errno = *libc::__errno_location();
+        pass_on(libc::SIGTERM, info, context);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// The handler of guarded signals: passes what a process sends itself to what was there before.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a whole siginfo; all calls here are async-signal-safe, and errno is put back.
     unsafe {
         let errno = *libc::__errno_location();
-        if own_pid() != OWNER.load(Ordering::Acquire) || is_heeded(signal, &*info) {
+        if own_pid() != OWNER.load(Ordering::Acquire) || is_own(&*info) {
             pass_on(signal, info, context);
         } else if signal == libc::SIGTERM {
             let bell = BELL.load(Ordering::Acquire);
@@ -118,12 +150,11 @@ static ONE: u64 = 1;
 
 /// # Safety
 /// In a handler with SA_SIGINFO.
-unsafe fn is_heeded(signal: i32, info: &libc::siginfo_t) -> bool {
+unsafe fn is_own(info: &libc::siginfo_t) -> bool {
     // SAFETY: these fields are there for signals that were sent, which the code says first.
     unsafe {
         match info.si_code {
-            libc::SI_QUEUE => signal == libc::SIGTERM && info.si_value().sival_ptr as usize == OURS,
-            libc::SI_USER | libc::SI_TKILL => info.si_pid() == own_pid(),
+            libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => info.si_pid() == own_pid(),
             // By the kernel.
             code => code > 0,
         }
@@ -140,7 +171,7 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
             libc::SIG_IGN => {}
             libc::SIG_DFL => {
                 libc::signal(signal, libc::SIG_DFL);
-                // Blocked until this handler returns.
+                // Where this is its own handler, it is blocked until that returns.
                 libc::raise(signal);
             }
             handler if before.flags.load(Ordering::Acquire) & libc::SA_SIGINFO != 0 => {
