@@ -78,7 +78,7 @@ pub struct Fetcher {
     slots: usize,
     running: usize,
     unsettled: usize,
-    claims: Claims,
+    claims: ClaimTimes,
     notes: Notes,
     outage: Outage,
     renew_at: Instant,
@@ -87,7 +87,7 @@ pub struct Fetcher {
 
 /// Whether the store may have something to claim, and when it is asked.
 #[derive(Debug)]
-struct Claims {
+struct ClaimTimes {
     quiet: bool,
     may_have: bool,
     /// End of a pause of claims.
@@ -97,7 +97,7 @@ struct Claims {
     again_at: Option<Instant>,
 }
 
-impl Claims {
+impl ClaimTimes {
     fn answered(&mut self, asked: usize, claimed: usize, now: Instant) {
         if asked > 0 {
             self.may_have = claimed == asked;
@@ -166,7 +166,7 @@ impl Fetcher {
             slots: 0,
             running: 0,
             unsettled: 0,
-            claims: Claims { quiet: false, may_have: true, from: now, ask_at: now + ASK_ANYWAY, again_at: None },
+            claims: ClaimTimes { quiet: false, may_have: true, from: now, ask_at: now + ASK_ANYWAY, again_at: None },
             notes: Notes { unwritten: false, write_at: now },
             outage: Outage::default(),
             renew_at: now + lease / RENEWALS,

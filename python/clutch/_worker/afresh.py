@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import Watch
+from clutch._worker.leftovers import ImportWatch
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
@@ -24,7 +24,7 @@ FOUND_MAX = 4
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-class Surroundings:
+class StartedWith:
     """The environment, folder and umask that the process was started with; code that is imported may change them."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Plan:
             vars(plan).update(json.load(file))
         return plan
 
-    def carry_out(self, surroundings: Surroundings, control: int) -> None:
+    def carry_out(self, surroundings: StartedWith, control: int) -> None:
         """Replaces this program; does not return. `control`: the descriptor of the control socket."""
         self.tries += 1
         memory = os.memfd_create("clutch-afresh", 0)
@@ -171,7 +171,7 @@ class Plan:
 
     def import_libraries(self) -> bool:
         """Imports them. False: one has left something behind; the plan is without it now."""
-        watch = Watch(is_users)
+        watch = ImportWatch(is_users)
         for name in self.names:
             if name in sys.modules:
                 continue

@@ -17,7 +17,7 @@ from clutch import _core
 from clutch._worker import tracebacks
 from clutch._worker.afresh import Plan, Roots, is_users, libraries
 from clutch._worker.handlers.call import Tool
-from clutch._worker.leftovers import Watch, numpy_generators
+from clutch._worker.leftovers import ImportWatch, numpy_generators
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
@@ -98,7 +98,7 @@ class Image:
         before, roots = list(sys.modules), Roots()
         sys.meta_path.insert(0, roots)  # type: ignore[arg-type]
         try:
-            with Watch(is_users) as watch:
+            with ImportWatch(is_users) as watch:
                 self.import_target()
         finally:
             sys.meta_path.remove(roots)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """What an import leaves in the process that forked workers would lack or share: threads, connections, open databases,
 event loops; and generators of random numbers, which they would all continue alike.
 
-Looked at in the zygote before it forks. `Watch` is around the import and notes which line of the user's started what;
-what native code did is attributed to nobody, and found all the same.
+Looked at in the zygote before it forks. `ImportWatch` is around the import and notes which line of the user's started
+what; what native code did is attributed to nobody, and found all the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKAGES = ("site-packages", "dist-packages")
 TOLD_MAX = 3
 
 
-class Watch:
+class ImportWatch:
     """Around an import: who of the user's code starts threads and connects, and which generators the system seeds."""
 
     def __init__(self, is_users: Callable[[str], bool]) -> None:
@@ -49,7 +49,7 @@ class Watch:
         """Numbers that numpy has seeded generators with, when it was given none."""
         self._patched: list[tuple[Any, str, Any]] = []
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ImportWatch:
         watch = self
         start, connect = threading.Thread.start, socket.socket.connect
         seed, bits = random.Random.seed, random.SystemRandom.getrandbits

@@ -19,7 +19,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import breakpoints, copies, interrupt, spawn
-from clutch._worker.afresh import Plan, Surroundings
+from clutch._worker.afresh import Plan, StartedWith
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
@@ -30,7 +30,7 @@ MAX_REASON_CHARACTERS = 20_000
 
 def main() -> None:
     """Entry point: `python -P -c "from clutch._worker.zygote import main; main()"`, with the control socket as fd 0."""
-    plan, surroundings = Plan.taken(), Surroundings()
+    plan, surroundings = Plan.taken(), StartedWith()
     control = _core.ZygoteControl(socket := _take_control_socket())
     interrupt.heed_dispatcher_alone()
     try:

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use super::fd::event_fd;
-use super::process::real_time_signal;
 
 /// Among the real-time signals: stands for the dispatcher's TERM.
 const OWN_TERM: i32 = 12;
@@ -65,7 +64,7 @@ pub fn guard_from_term() {
 
 /// The real-time signal that stands for the dispatcher's TERM.
 pub fn own_term() -> i32 {
-    real_time_signal(OWN_TERM)
+    libc::SIGRTMIN() + OWN_TERM
 }
 
 /// Returns an eventfd that is readable when others have sent TERM.
