@@ -310,7 +310,6 @@ def note_term(path: str) -> None:
     signal.signal(signal.SIGTERM, note)
 
 
-@pytest.mark.per_profile
 def test_a_handler_of_the_users_runs_at_the_real_end_alone(
     make_pool: Callable[..., Pool], rendezvous: Rendezvous, tmp_path: Path
 ) -> None:

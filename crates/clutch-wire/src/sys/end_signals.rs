@@ -123,7 +123,11 @@ extern "C" fn on_own_term(_: i32, info: *mut libc::siginfo_t, context: *mut libc
     // SAFETY: as in `on_signal`.
     unsafe {
         let errno = *libc::__errno_location();
-        pass_on(libc::SIGTERM, info, context);
+        if is_elsewhere() {
+            libc::syscall(libc::SYS_tgkill, own_pid(), own_pid(), own_term());
+        } else {
+            pass_on(libc::SIGTERM, info, context);
+        }
         *libc::__errno_location() = errno;
     }
 }
@@ -143,6 +147,15 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         }
         *libc::__errno_location() = errno;
     }
+}
+
+/// Returns whether a handler was set and this is not the main thread: Python's handlers run there alone, and what waits in
+/// it would not notice. The kernel chooses another thread while a signal is pending for that one.
+fn is_elsewhere() -> bool {
+    let handler = Before::of(libc::SIGTERM).map_or(libc::SIG_DFL, |before| before.handler.load(Ordering::Acquire));
+    // SAFETY: it cannot fail.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    handler != libc::SIG_DFL && handler != libc::SIG_IGN && thread != i64::from(own_pid())
 }
 
 static ONE: u64 = 1;
