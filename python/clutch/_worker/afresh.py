@@ -16,12 +16,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import ImportWatch
+from clutch._worker.leftovers import ImportWatch, is_users
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
 FOUND_MAX = 4
-PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 class StartedWith:
@@ -75,27 +74,6 @@ def set_variables(changes: Changes) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def is_users(file: str) -> bool:
-    """Returns whether a source file is the user's: no part of the standard library, an installed package or Clutch."""
-    return not file.startswith("<") and not file.startswith(_foreign())
-
-
-def _foreign() -> tuple[str, ...]:
-    global _folders
-    if not _folders:
-        import site
-        import sysconfig
-
-        standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-        installed = [*site.getsitepackages(), site.getusersitepackages(), "/usr/lib/python3/dist-packages"]
-        found = {os.path.realpath(path) for path in [*standard, *installed] if path}
-        _folders = tuple(f"{path}/" for path in {*found, *filter(None, [*standard, *installed]), PACKAGE})
-    return _folders
-
-
-_folders: tuple[str, ...] = ()
 
 
 def libraries(before: Iterable[str]) -> list[str]:
@@ -171,7 +149,7 @@ class Plan:
 
     def import_libraries(self) -> bool:
         """Imports them. False: one has left something behind; the plan is without it now."""
-        watch = ImportWatch(is_users)
+        watch = ImportWatch()
         for name in self.names:
             if name in sys.modules:
                 continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clutch import _core
 from clutch._worker import tracebacks
-from clutch._worker.afresh import Plan, Roots, is_users, libraries
+from clutch._worker.afresh import Plan, Roots, libraries
 from clutch._worker.handlers.call import Tool
 from clutch._worker.leftovers import ImportWatch, numpy_generators
 from clutch._worker.script import Script
@@ -98,7 +98,7 @@ class Image:
         before, roots = list(sys.modules), Roots()
         sys.meta_path.insert(0, roots)  # type: ignore[arg-type]
         try:
-            with ImportWatch(is_users) as watch:
+            with ImportWatch() as watch:
                 self.import_target()
         finally:
             sys.meta_path.remove(roots)  # type: ignore[arg-type]
@@ -118,6 +118,8 @@ class Image:
         """Imports the libraries of a plan. What is known of the target is what its import has shown before."""
         self.plan = plan
         self.starts_afresh = not plan.import_libraries()
+        if self.starts_afresh:
+            return
         if plan.report["shape"] is not None:
             self.shape = plan.report["shape"]
         if plan.report["interface"] is not None:

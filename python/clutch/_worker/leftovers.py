@@ -7,6 +7,7 @@ what; what native code did is attributed to nobody, and found all the same.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import socket
@@ -14,7 +15,6 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 Fds = dict[int, tuple[int, int]]
@@ -31,16 +31,14 @@ OPENBLAS_COUNTS = (
 NUMPY_BITS = 128
 """Bits that numpy asks the system for, to seed a generator that is given no seed."""
 GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
-PACKAGES = ("site-packages", "dist-packages")
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
 TOLD_MAX = 3
 
 
 class ImportWatch:
     """Around an import: who of the user's code starts threads and connects, and which generators the system seeds."""
 
-    def __init__(self, is_users: Callable[[str], bool]) -> None:
-        """`is_users(file)`: whether a source file is the user's own."""
-        self._is_users = is_users
+    def __init__(self) -> None:
         self.tasks, self.fds = tasks(), descriptors()
         self.starters: dict[str, str] = {}
         """Place in the user's code by the name of the thread or the address."""
@@ -105,7 +103,7 @@ class ImportWatch:
         """The innermost line of the user's that runs."""
         frame = sys._getframe(1)
         while frame is not None:
-            if self._is_users(frame.f_code.co_filename):
+            if is_users(frame.f_code.co_filename):
                 return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
             frame = frame.f_back  # type: ignore[assignment]
         return None
@@ -171,6 +169,23 @@ class ImportWatch:
     def _by(self, did: str, what: str) -> str:
         place = self.starters.get(what)
         return f"{place} {did} {what}" if place else f"{did} {what}"
+
+
+@functools.cache
+def foreign_folders() -> tuple[str, ...]:
+    """Folders of the standard library, of installed packages and of Clutch, as given and with links resolved."""
+    import site
+    import sysconfig
+
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed = [*site.getsitepackages(), site.getusersitepackages(), "/usr/lib/python3/dist-packages"]
+    folders = [path for path in (*standard, *installed, PACKAGE) if path]
+    return tuple(f"{path}/" for path in {*folders, *map(os.path.realpath, folders)})
+
+
+def is_users(file: str) -> bool:
+    """Returns whether a source file is the user's: no part of the standard library, an installed package or Clutch."""
+    return not file.startswith(("<", *foreign_folders()))
 
 
 def tasks() -> set[int]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import breakpoints, copies, interrupt
-from clutch._worker.afresh import PACKAGE
 from clutch._worker.image import Image
+from clutch._worker.leftovers import PACKAGE
 
 ENTRY = "import sys; sys.path.append(sys.argv.pop()); from clutch._worker.spawn import main; main()"
 # Where the new process finds what it was given.
