@@ -13,6 +13,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 
+use crate::codec::LEASES_MAX;
+
 /// A writable view of a region's bytes. The region is given back when the last reference to the view is gone.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct RegionView {
@@ -112,7 +114,7 @@ impl BufferSink {
         let raw = buffer.call_method0("raw")?;
         let length: usize = raw.getattr("nbytes")?.extract()?;
         let mut kept = self.kept.lock();
-        if !is_large(length) || kept.len() >= 200 {
+        if !is_large(length) || kept.len() >= LEASES_MAX {
             return Ok(true);
         }
         kept.push(raw.unbind());

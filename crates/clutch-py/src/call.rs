@@ -67,13 +67,14 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     if !slots.try_enter(py, frame.word) {
         return fail(Trouble::interrupted(py));
     }
-    let prepared = match prepare(link, function, &mut frame) {
+    let prepared = match prepare(link, &this.functions, function, &mut frame) {
         Ok(prepared) => prepared,
         Err(trouble) => {
             link.get().streams.close(py, id);
             return fail(trouble);
         }
     };
+    let started = started + prepared.loading();
     let handler = handler_of(&prepared);
     let encoded = match handler.run(link, &prepared, Some(slot)) {
         Ok(made) if needs_finish(&made) => {
@@ -86,6 +87,9 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     };
     slots.leave(py);
     let end = handler.end(py, &prepared, encoded);
+    if end.is_ok() {
+        prepared.let_go(&this.functions);
+    }
     link.get().sender.put_end(id, started, end).map_err(PyErr::from)
 }
 
@@ -156,7 +160,8 @@ impl Call {
         let worker = self.worker.get();
         let link = worker.link.bind(py);
         let function = worker.functions.read(py, link.get(), self.function, || Ok(()))?;
-        let prepared = prepare(link, function, &mut frame)?;
+        let prepared = prepare(link, &worker.functions, function, &mut frame)?;
+        *self.started.lock() += prepared.loading();
         Ok(self.prepared.get_or_init(|| prepared))
     }
 
@@ -182,7 +187,13 @@ impl Call {
             return Ok(());
         }
         let end = match self.prepared.get() {
-            Some(prepared) => handler_of(prepared).end(py, prepared, end),
+            Some(prepared) => {
+                let end = handler_of(prepared).end(py, prepared, end);
+                if end.is_ok() {
+                    prepared.let_go(&self.worker.get().functions);
+                }
+                end
+            }
             None => end.map_err(|trouble| describe(py, trouble)),
         };
         link.streams.close(py, self.claim.id);

@@ -91,6 +91,9 @@ pub fn write_scalar(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> Result<(), N
     Ok(())
 }
 
+/// Parts of a payload that may lie in regions of their own: those of code and of arguments together fit into one frame.
+pub const LEASES_MAX: usize = 120;
+
 /// An encoding in progress.
 pub struct Encoder<'a> {
     regions: &'a Arc<RegionPool>,
@@ -139,40 +142,10 @@ impl<'a> Encoder<'a> {
 
     /// Any value: by plain pickle where that is enough, with its code by value otherwise. `is_unnamed`: the `__main__` of this
     /// program is no file, and workers find nothing there.
-    pub fn pickled(mut self, value: &Bound<'_, PyAny>, is_unnamed: bool) -> PyResult<Encoded> {
-        self.out.clear();
-        self.leases.clear();
-        let py = value.py();
-        let pickle = pickle(py)?;
-        let sink = Bound::new(py, BufferSink::default())?;
-        let kwargs = PyDict::new(py);
-        kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
-        let (body, by_value): (Bound<'_, PyBytes>, bool) = match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
-            Ok(body) if !is_unnamed || !body.contains(PyBytes::new(py, MAIN))? => (body.cast_into()?, false),
-            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
-            _ => {
-                sink.get().clear();
-                let kwargs = PyDict::new(py);
-                kwargs.set_item(pyo3::intern!(py, "classes_by_name"), !is_unnamed)?;
-                pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?.extract()?
-            }
-        };
-        self.finish_pickle(body.as_bytes(), &sink, by_value)
-    }
-
-    fn finish_pickle(mut self, body: &[u8], sink: &Bound<'_, BufferSink>, by_value: bool) -> PyResult<Encoded> {
-        if is_large(body.len()) {
-            self.leases.push(Arc::new(self.regions.store(body)?));
-        } else {
-            self.out.extend_from_slice(body);
-        }
-        for buffer in sink.get().take() {
-            let buffer = buffer.bind(sink.py()).clone();
-            let lease = bytes_of(&buffer, |bytes| self.regions.store(bytes))??;
-            self.leases.push(Arc::new(lease));
-        }
-        let payload = Payload { leases: self.leases, ..Payload::new(Codec::Pickle, self.out) };
-        Ok(Encoded { payload, by_value, function: None })
+    pub fn pickled(self, value: &Bound<'_, PyAny>, is_unnamed: bool) -> PyResult<Encoded> {
+        let pickled = Pickled::of(value, is_unnamed)?;
+        let payload = pickled.store(|bytes| self.regions.store(bytes))?;
+        Ok(Encoded { payload, by_value: pickled.has_code, function: None })
     }
 
     /// Returns the encoded value. If it is too large for a frame, as many small values may be, it goes into a region of
@@ -234,7 +207,7 @@ impl<'a> Encoder<'a> {
     }
 
     fn bytes(&mut self, tag: u8, bytes: &[u8]) -> Result<(), NotPlain> {
-        if is_large(bytes.len()) && self.leases.len() < 200 {
+        if is_large(bytes.len()) && self.leases.len() < LEASES_MAX {
             self.out.push(tag + tag::IN_REGION);
             self.leases.push(Arc::new(self.regions.store(bytes).map_err(|_| NotPlain)?));
             return Ok(());
@@ -246,6 +219,73 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.out.extend_from_slice(bytes);
         Ok(())
+    }
+}
+
+/// A pickle, its buffers where they were.
+pub struct Pickled<'py> {
+    body: Bound<'py, PyBytes>,
+    buffers: Vec<Bound<'py, PyAny>>,
+    /// True if it holds code by value.
+    pub has_code: bool,
+}
+
+impl<'py> Pickled<'py> {
+    /// As [`Encoder::pickled`].
+    pub fn of(value: &Bound<'py, PyAny>, is_unnamed: bool) -> PyResult<Pickled<'py>> {
+        let py = value.py();
+        let pickle = pickle(py)?;
+        let sink = Bound::new(py, BufferSink::default())?;
+        let kwargs = PyDict::new(py);
+        kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
+        let (body, has_code): (Bound<'py, PyBytes>, bool) = match pickle.dumps.bind(py).call((value, 5), Some(&kwargs))
+        {
+            Ok(body) if !is_unnamed || !body.contains(PyBytes::new(py, MAIN))? => (body.cast_into()?, false),
+            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
+            _ => {
+                sink.get().clear();
+                let kwargs = PyDict::new(py);
+                kwargs.set_item(pyo3::intern!(py, "classes_by_name"), !is_unnamed)?;
+                pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?.extract()?
+            }
+        };
+        let buffers = sink.get().take().into_iter().map(|buffer| buffer.into_bound(py)).collect();
+        Ok(Pickled { body, buffers, has_code })
+    }
+
+    /// Tells whether something of it lies beside the frame.
+    pub fn is_large(&self) -> bool {
+        is_large(self.body.as_bytes().len()) || !self.buffers.is_empty()
+    }
+
+    /// Returns it as a payload, whose large parts `store` has put away.
+    pub fn store(&self, store: impl Fn(&[u8]) -> io::Result<Lease>) -> PyResult<Payload> {
+        let body = self.body.as_bytes();
+        let (inline, first) = match is_large(body.len()) {
+            true => (Vec::new(), Some(Arc::new(store(body)?))),
+            false => (body.to_vec(), None),
+        };
+        let mut leases = Vec::from_iter(first);
+        for buffer in &self.buffers {
+            leases.push(Arc::new(bytes_of(buffer, &store)??));
+        }
+        Ok(Payload { leases, ..Payload::new(Codec::Pickle, inline) })
+    }
+
+    /// Tells whether these are the bytes that were stored as `payload`.
+    pub fn is_stored_as(&self, payload: &Payload) -> PyResult<bool> {
+        let parts = payload.leases.iter().map(|lease| lease.bytes());
+        let mut parts = Some(&payload.inline[..]).filter(|inline| !inline.is_empty()).into_iter().chain(parts);
+        let mut is_next = |bytes: &[u8]| parts.next().is_some_and(|part| part == bytes);
+        if !is_next(self.body.as_bytes()) {
+            return Ok(false);
+        }
+        for buffer in &self.buffers {
+            if !bytes_of(buffer, &mut is_next)? {
+                return Ok(false);
+            }
+        }
+        Ok(parts.next().is_none())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod asgi;
 mod batch;
+mod by_value;
 mod connection;
 mod functions;
 mod http;

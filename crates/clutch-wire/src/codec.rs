@@ -18,11 +18,13 @@ pub enum Codec {
     Bytes = 5,
     /// Header lines (see headers.rs), then the content up to the end, or as all of the first region. Never unpickled.
     Headed = 6,
+    /// A function by value, and its arguments in an encoding of their own, see code.rs.
+    Code = 7,
 }
 
 impl Codec {
-    const ALL: [Codec; 7] =
-        [Codec::Empty, Codec::Plain, Codec::Pickle, Codec::Json, Codec::Name, Codec::Bytes, Codec::Headed];
+    const ALL: [Codec; 8] =
+        [Codec::Empty, Codec::Plain, Codec::Pickle, Codec::Json, Codec::Name, Codec::Bytes, Codec::Headed, Codec::Code];
 
     pub fn from_u8(value: u8) -> Option<Codec> {
         Codec::ALL.get(usize::from(value)).copied()

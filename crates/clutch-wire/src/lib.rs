@@ -6,6 +6,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and subreapers");
 
+pub mod code;
 mod codec;
 pub mod descriptor;
 mod failure;

@@ -32,6 +32,9 @@ const LENT: u32 = 1;
 /// Never reused; the memory lasts as long as a process has it mapped.
 const RETIRED: u32 = 2;
 
+/// For any number of readers at once, none of whom changes it. Never reused, as a retired one.
+const SHARED: u32 = 3;
+
 /// Counts as one of a limited number while it lives.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
@@ -81,8 +84,10 @@ enum Announcement {
     Kept(OwnedFd),
     /// Sent, or about to be sent, to the only reader.
     Given(Mutex<Option<OwnedFd>>),
-    /// This is the reader.
+    /// This is the reader, and nobody else is.
     None,
+    /// This is one of several readers, each of which may map it once more for itself.
+    Received(OwnedFd),
 }
 
 impl Region {
@@ -103,7 +108,9 @@ impl Region {
             return Err(io::Error::other("a region without room"));
         }
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
-        Ok(Region { id, mapping, descriptor: Announcement::None, reader: AtomicU64::new(u64::MAX), _written: None })
+        let is_shared = mapping.word(0).load(Ordering::Acquire) == SHARED;
+        let descriptor = if is_shared { Announcement::Received(descriptor) } else { Announcement::None };
+        Ok(Region { id, mapping, descriptor, reader: AtomicU64::new(u64::MAX), _written: None })
     }
 
     /// Bytes of the whole memfd, as a descriptor frame announces them.
@@ -145,9 +152,15 @@ impl Region {
         self.mapping.discard(DATA_OFFSET);
     }
 
-    /// Marks it as never to be lent again.
+    /// Marks it as never to be lent again, which a shared one never is.
     pub fn retire(&self) {
-        self.mapping.word(0).store(RETIRED, Ordering::Release);
+        let word = self.mapping.word(0);
+        let _ = word.fetch_update(Ordering::Release, Ordering::Acquire, |word| (word != SHARED).then_some(RETIRED));
+    }
+
+    /// Allows any number of readers at once.
+    fn share(&self) {
+        self.mapping.word(0).store(SHARED, Ordering::Release);
     }
 }
 
@@ -165,6 +178,8 @@ enum Memory {
     Written(Arc<Region>, Arc<RegionPool>),
     /// The reader's region, whose word is cleared.
     Read { region: Arc<Region>, _counted: Counted },
+    /// A shared region as this process alone has it.
+    Private(Mapping),
     /// Private memory.
     Own(Heap),
 }
@@ -190,7 +205,7 @@ impl Lease {
     pub fn region(&self) -> Option<&Arc<Region>> {
         match &self.memory {
             Memory::Written(region, _) | Memory::Read { region, .. } => Some(region),
-            Memory::Own(_) => None,
+            Memory::Private(_) | Memory::Own(_) => None,
         }
     }
 
@@ -199,6 +214,7 @@ impl Lease {
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Own(heap) => heap.bytes(),
+            Memory::Private(mapping) => mapping.bytes(DATA_OFFSET, self.len),
             Memory::Written(region, _) | Memory::Read { region, .. } => region.mapping.bytes(DATA_OFFSET, self.len),
         }
     }
@@ -207,8 +223,19 @@ impl Lease {
     pub fn address(&self) -> *mut u8 {
         match &self.memory {
             Memory::Own(heap) => heap.address(),
+            Memory::Private(mapping) => mapping.address(DATA_OFFSET),
             Memory::Written(region, _) | Memory::Read { region, .. } => region.mapping.address(DATA_OFFSET),
         }
+    }
+
+    /// Returns what this process may write to, if the bytes are shared with other readers: they have their own pages from
+    /// then on.
+    pub fn private(&self) -> io::Result<Option<Lease>> {
+        let Some(Announcement::Received(descriptor)) = self.region().map(|region| &region.descriptor) else {
+            return Ok(None);
+        };
+        let mapping = Mapping::private(descriptor.as_fd(), DATA_OFFSET + self.len)?;
+        Ok(Some(Lease::new(Memory::Private(mapping), self.len)))
     }
 
     pub fn reference(&self) -> Option<RegionRef> {
@@ -242,7 +269,7 @@ impl Drop for Lease {
             Memory::Written(region, home) => home.give_back(region.clone()),
             Memory::Read { region, .. } if self.made.may_have_copies() => region.retire(),
             Memory::Read { region, .. } => region.turn(LENT, FREE),
-            Memory::Own(_) => {}
+            Memory::Private(_) | Memory::Own(_) => {}
         }
     }
 }
@@ -257,6 +284,7 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
     use std::time::Instant;
 
     use super::reader::READ_MAX;
@@ -318,6 +346,43 @@ mod tests {
     fn sweep_then(pool: &RegionPool, due: &mut Option<Instant>) -> bool {
         *due = pool.sweep_when_due(due.unwrap_or_else(Instant::now));
         due.is_some()
+    }
+
+    #[test]
+    fn several_read_what_is_shared_and_each_writes_to_pages_of_its_own() {
+        let (pool, tables) = (pool(), [Mutex::default(), Mutex::default()]);
+        let lease = pool.store_shared(&[7; LARGE]).expect("shared memory");
+        let [one, other] = tables.each_ref().map(|table| read(table, &lease));
+        let private = one.private().expect("mapped").expect("it is shared");
+        // SAFETY: nobody else has the private mapping.
+        unsafe { private.address().write(9) };
+        assert_eq!(private.bytes()[..2], [9, 7]);
+        assert!([&one, &other].iter().all(|lease| lease.bytes() == &[7; LARGE][..]));
+        let first = id(&lease);
+        drop((one, other, lease));
+        assert_eq!(pool.dropped().load(Ordering::Relaxed), 1, "it is not kept for reuse");
+        assert_ne!(id(&pool.store(&[1; LARGE]).expect("shared memory")), first);
+        assert_eq!(private.bytes()[..2], [9, 7], "and lasts as long as somebody has it");
+    }
+
+    #[test]
+    fn what_one_reader_is_lent_is_not_made_private() {
+        let (pool, table) = (pool(), Mutex::default());
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        assert!(read(&table, &lease).private().expect("nothing to do").is_none());
+    }
+
+    #[test]
+    fn what_is_held_is_let_go_some_sweeps_later() {
+        let (pool, mut due) = (pool(), None);
+        let held: Arc<dyn Any + Send + Sync> = Arc::new(pool.store_shared(&[7; LARGE]).expect("shared memory"));
+        let alive = Arc::downgrade(&held);
+        pool.hold(&held);
+        pool.hold(&held);
+        drop(held);
+        let swept = (0..100).take_while(|_| sweep_then(&pool, &mut due)).count();
+        assert!(alive.upgrade().is_none() && (5..50).contains(&swept), "after {swept} sweeps");
+        assert_eq!(pool.bytes(), (0, 0));
     }
 
     #[test]

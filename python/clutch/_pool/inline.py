@@ -181,8 +181,11 @@ class InlinePool(Pool):
         context = self._context.copy()
         return InlineStream(self, self._made(self._sent(function, args, kwargs), context), context)
 
-    def _submit_batch(self, options: object, function: Any, spread: bool, batch: Any) -> BadArguments | None:
+    def _submit_batch(
+        self, options: object, of_map: _core.MapFunction, spread: bool, batch: Any
+    ) -> BadArguments | None:
         """Runs one batch of a map and answers as a worker would."""
+        function = of_map.function
         try:
             sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
         except BadArguments as error:

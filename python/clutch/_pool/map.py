@@ -246,7 +246,7 @@ class Batches:
     ) -> None:
         chunksize, buffersize = reading.chunksize, reading.buffersize
         self._submit = submit
-        self._function = function
+        self._function = _core.MapFunction(function)
         self._spread = spread
         self._items = items
         self._slots = slots

@@ -10,7 +10,6 @@ use clutch_pool::pool::{Answer, Command, Denied, Health, Pool};
 use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room};
 use clutch_pool::work::{FunctionId, Refusal, Work, WorkKind};
 use clutch_wire::Codec;
-use clutch_wire::region::RegionPool;
 use clutch_wire::stdio::Stream;
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -18,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
 
-use crate::codec::{self, Encoded, Encoder};
+use crate::codec::{self, BY_VALUE, Encoded, Encoder, Pickled};
 use crate::dispatcher::finalizing::wait_when_finalizing;
 use crate::dispatcher::future::{Completion, StreamCore};
 use crate::dispatcher::number::Number;
@@ -28,10 +27,13 @@ use crate::errors::{clutch_error, forked_error, refusal_error, told};
 
 mod batch;
 mod call_options;
+mod code;
 mod insights;
 mod python_call;
 
 pub use self::call_options::CallOptions;
+pub use self::code::MapFunction;
+use self::code::{SentFunction, SentFunctions};
 use self::python_call::{PythonCall, name_of, unsendable};
 
 /// Functions remembered by identity; beyond that they are looked up anew.
@@ -51,6 +53,7 @@ struct Open {
     deadline: Option<Duration>,
     names: Mutex<HashMap<String, FunctionId>>,
     references: Mutex<HashMap<usize, (Py<PyAny>, FunctionId)>>,
+    sent_functions: SentFunctions,
 }
 
 /// A function as it is sent.
@@ -158,18 +161,43 @@ impl Open {
                 Ok((number, encoded))
             }
             Reference::ByValue(function) => {
-                let py = function.py();
-                let kwargs = asked.kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
-                let all = PyTuple::new(py, [&function, asked.args.as_any(), kwargs.as_any()])?;
-                let encoded = self.encode_code(regions, all.as_any()).map_err(|error| unsendable(asked, error))?;
-                Ok((crate::codec::BY_VALUE, Encoded { function: name_of(&function), ..encoded }))
+                let encoded = self.encode_by_value(asked, &function).map_err(|error| unsendable(asked, error))?;
+                Ok((BY_VALUE, encoded))
             }
         }
     }
 
-    /// Uses plain pickle if that is enough (partials, bound methods).
-    fn encode_code(&self, regions: &Arc<RegionPool>, all: &Bound<'_, PyAny>) -> PyResult<Encoded> {
-        Encoder::new(regions).pickled(all, self.by_value)
+    /// A large function goes apart from its arguments. Any other goes in one pickle with them, so that what both refer to
+    /// stays one object.
+    fn encode_by_value(&self, asked: &PythonCall<'_, '_>, function: &Bound<'_, PyAny>) -> PyResult<Encoded> {
+        let py = function.py();
+        if self.sent_functions.has_one_like(function)
+            && let Some(sent) = self.large(function)?
+        {
+            return self.encode_apart(asked, &sent);
+        }
+        let kwargs = asked.kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
+        let all = PyTuple::new(py, [function, asked.args.as_any(), kwargs.as_any()])?;
+        // Plain pickle is enough for partials and bound methods.
+        let together = Pickled::of(all.as_any(), self.by_value)?;
+        if together.is_large()
+            && let Some(sent) = self.large(function)?
+        {
+            return self.encode_apart(asked, &sent);
+        }
+        let payload = together.store(|bytes| self.pool.regions().store(bytes))?;
+        Ok(Encoded { payload, by_value: together.has_code, function: name_of(function) })
+    }
+
+    fn encode_apart(&self, asked: &PythonCall<'_, '_>, sent: &SentFunction) -> PyResult<Encoded> {
+        let arguments = Encoder::new(self.pool.regions()).arguments(asked.args, asked.kwargs, self.by_value)?;
+        Ok(sent.with(0, arguments))
+    }
+
+    fn large(&self, function: &Bound<'_, PyAny>) -> PyResult<Option<Arc<SentFunction>>> {
+        let pickled = Pickled::of(function, self.by_value)?;
+        let is_large = pickled.is_large();
+        is_large.then(|| self.sent_functions.store(function, &pickled, self.pool.regions())).transpose()
     }
 
     fn check_size(&self, py: Python<'_>, encoded: &Encoded) -> PyResult<()> {
@@ -312,8 +340,8 @@ impl PoolCore {
         pool.function(Codec::Empty, b"", "");
         let (tag, environ) = own;
         supervisor::start(driver, Identity { tag, environ })?;
-        let (names, references) = (Mutex::default(), Mutex::default());
-        let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references };
+        let (names, references, sent_functions) = (Mutex::default(), Mutex::default(), SentFunctions::default());
+        let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references, sent_functions };
         self.open.set(open).map_err(|_| PyRuntimeError::new_err("opened twice"))
     }
 
@@ -386,7 +414,7 @@ impl PoolCore {
     fn _submit_batch<'py>(
         &self,
         options: &CallOptions,
-        function: &Bound<'py, PyAny>,
+        function: &Bound<'py, MapFunction>,
         spread: bool,
         batch: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Py<PyAny>>> {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clutch_pool::slowest::Slowest;
 use clutch_wire::sys;
 use clutch_wire::{Codec, Payload};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -27,7 +28,9 @@ impl Handler for Batch {
         _frame: &mut CallFrame,
         payload: &Payload,
     ) -> Result<Invocation, Trouble> {
-        items_of(link.py(), function, payload).map_err(|error| unreadable(link.py(), error))
+        let py = link.py();
+        let function = function.ok_or_else(|| PyTypeError::new_err("a batch of a function that was never defined"))?;
+        items_of(py, function, payload).map_err(|error| unreadable(py, error))
     }
 
     /// Runs all items. An item that fails does not touch the others. Gives what ran longest, as bytes.
@@ -66,15 +69,11 @@ impl Handler for Batch {
     }
 }
 
-/// A batch is `(spread, items)`, or `(function, spread, items)` when the function comes by value.
-fn items_of(py: Python<'_>, function: Option<&Function>, payload: &Payload) -> PyResult<Invocation> {
-    let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
-    let (function, spread, items) = match function {
-        Some(function) => (function.function.clone_ref(py), parts.get_item(0)?, parts.get_item(1)?),
-        None => (parts.get_item(0)?.unbind(), parts.get_item(1)?, parts.get_item(2)?),
-    };
-    let arguments = items.cast::<PyList>()?.to_tuple().unbind();
-    Ok(Invocation { spread: spread.is_truthy()?, ..Invocation::of(function, arguments) })
+/// A batch is `(spread, items)`.
+fn items_of(py: Python<'_>, function: &Function, payload: &Payload) -> PyResult<Invocation> {
+    let (spread, items): (bool, Bound<'_, PyList>) = codec::unpickle(py, payload)?.extract()?;
+    let arguments = items.to_tuple().unbind();
+    Ok(Invocation { spread, ..Invocation::of(function.function.clone_ref(py), arguments) })
 }
 
 fn run_item<'py>(

@@ -7,6 +7,7 @@ use clutch_wire::sync::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::by_value::LetGo;
 use super::handler::Function;
 use super::kinds::app_handler;
 use crate::link::WorkerLink;
@@ -24,11 +25,12 @@ pub struct Functions {
     /// `resolve(codec, body)` gives a `Tool` for a function's name, a `Definition` for its pickle.
     resolve: Py<PyAny>,
     defined: Mutex<Vec<Option<Arc<Definition>>>>,
+    pub let_go: LetGo,
 }
 
 impl Functions {
     pub fn new(resolve: Py<PyAny>) -> Functions {
-        Functions { resolve, defined: Mutex::default() }
+        Functions { resolve, defined: Mutex::default(), let_go: LetGo::default() }
     }
 
     /// Runs no user code, as [`crate::link::reader::OnDefine`] requires.

@@ -4,6 +4,7 @@
 //! does with a call: claims, interrupts and the choice of a thread or a loop are made around it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::PyTypeCheck;
@@ -11,6 +12,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::by_value::ByValue;
+use super::functions::Functions;
 use super::outcome::{Trouble, describe, encode_plain, raise};
 use super::types::needs_finish;
 use crate::context::in_copy;
@@ -139,10 +142,22 @@ pub struct Prepared {
     pub claim: Claim,
     pub codec: Codec,
     pub function: Option<Arc<Function>>,
+    /// The function, where it has come with the work.
+    pub by_value: Option<ByValue>,
     pub invocation: Invocation,
 }
 
 impl Prepared {
+    /// Time that reading its function took.
+    pub fn loading(&self) -> Duration {
+        self.by_value.as_ref().map_or(Duration::ZERO, |by_value| by_value.loading)
+    }
+
+    /// Leaves its function to other work: its own has ended as it should.
+    pub fn let_go(&self, functions: &Functions) {
+        self.by_value.iter().for_each(|by_value| functions.let_go.keep(by_value));
+    }
+
     /// State of its handler.
     pub fn state<'a, 'py, T: PyTypeCheck>(&'a self, py: Python<'py>) -> PyResult<&'a Bound<'py, T>> {
         let state = self.invocation.state.as_ref();

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use clutch_wire::{Payload, WorkKind};
+use clutch_wire::{Codec, Payload, WorkKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::asgi::Request;
 use super::batch::Batch;
 use super::connection::Connection;
+use super::functions::Functions;
 use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
 use super::job::Job;
@@ -90,14 +91,24 @@ pub fn handler_of(work: &Prepared) -> &dyn Handler {
     handler(work.function.as_deref(), work.claim.kind())
 }
 
-/// Reads what is to be called out of a frame.
+/// Reads what is to be called out of a frame. `function` is what its number stands for.
 pub fn prepare(
     link: &Bound<'_, WorkerLink>,
+    functions: &Functions,
     function: Option<Arc<Function>>,
     frame: &mut CallFrame,
 ) -> Result<Prepared, Trouble> {
-    let (claim, codec) = (Claim::of(frame), frame.form.codec);
+    let claim = Claim::of(frame);
     let payload = link.get().reader.payload(frame).map_err(Trouble::Failure)?;
+    let (function, by_value, payload) = match function {
+        None if payload.form.codec == Codec::Code => {
+            let (by_value, arguments) = functions.let_go.load(link.py(), &payload)?;
+            // It is read as the arguments' own form.
+            frame.form = arguments.form;
+            (Some(by_value.function.clone()), Some(by_value), arguments)
+        }
+        function => (function, None, payload),
+    };
     let invocation = handler(function.as_deref(), claim.kind()).prepare(link, function.as_deref(), frame, &payload)?;
-    Ok(Prepared { claim, codec, function, invocation })
+    Ok(Prepared { claim, codec: frame.form.codec, function, by_value, invocation })
 }

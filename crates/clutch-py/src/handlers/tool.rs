@@ -30,7 +30,7 @@ impl Handler for ToolCall {
             (Codec::Plain | Codec::Pickle, Some(function)) => codec::decode_arguments(py, payload)
                 .map(|(arguments, keywords)| call_of(py, function, arguments, keywords))
                 .map_err(|error| unreadable(py, error)),
-            (Codec::Pickle, None) => by_value(py, payload).map_err(|error| unreadable(py, error)),
+            (Codec::Pickle, None) => with_arguments(py, payload).map_err(|error| unreadable(py, error)),
             // Least of all a network's bytes are unpickled.
             (codec, function) => {
                 let what = if function.is_some() { "as arguments" } else { "for a function that was never defined" };
@@ -95,8 +95,8 @@ fn headed(py: Python<'_>, function: &Function, payload: &Payload) -> PyResult<In
     Ok(Invocation { shown: Some(shown), ..json(py, function, body)? })
 }
 
-/// A function that comes with its arguments.
-fn by_value(py: Python<'_>, payload: &Payload) -> PyResult<Invocation> {
+/// A function in one pickle with its arguments.
+fn with_arguments(py: Python<'_>, payload: &Payload) -> PyResult<Invocation> {
     let (function, arguments, keywords): (_, _, Py<PyDict>) = codec::unpickle(py, payload)?.extract()?;
     Ok(Invocation { keywords: Some(keywords), ..Invocation::of(function, arguments) })
 }

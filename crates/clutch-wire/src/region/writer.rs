@@ -1,5 +1,7 @@
 //! The regions of a writer: made, lent, taken back, swept.
 
+use std::any::Any;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -24,6 +26,9 @@ const SWEEP_EACH: Duration = Duration::from_secs(1);
 /// Number of sweeps that a region must be free for before it is returned to the kernel.
 const SWEEPS_KEPT: u8 = 1;
 
+/// Number of sweeps for which something is held that may be wanted again.
+const SWEEPS_HELD: u8 = 10;
+
 /// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
 /// where the process may not have many more descriptors, but for a few.
 pub const WRITTEN_MAX: usize = 256;
@@ -41,12 +46,25 @@ struct Free {
     sweeps: u8,
 }
 
+/// What has leases, and the sweeps that it is still held for.
+struct Held {
+    what: Arc<dyn Any + Send + Sync>,
+    sweeps: u8,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("sweeps", &self.sweeps).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shelf {
     free: Vec<Free>,
     free_bytes: usize,
     /// Released by the writer, still held by their readers.
     lent: Vec<Arc<Region>>,
+    held: Vec<Held>,
     next_id: u32,
     sweep_at: Option<Instant>,
     /// Set when the pool is closed: nothing is reused.
@@ -103,14 +121,27 @@ impl RegionPool {
         if now < due {
             return Some(due);
         }
-        let old = shelf.sweep();
+        let (old, over) = shelf.sweep();
         let living = shelf.next_id.wrapping_sub(self.dropped.load(Ordering::Relaxed)) as usize;
         let next = (living > old.len()).then(|| now + SWEEP_EACH);
         shelf.sweep_at = next;
         self.is_swept.store(next.is_some(), Ordering::Release);
         drop(shelf);
+        drop(over);
         old.iter().for_each(|free| free.region.discard());
         next
+    }
+
+    /// Holds what has leases for some seconds more, as it may soon be wanted again.
+    pub fn hold(&self, what: &Arc<dyn Any + Send + Sync>) {
+        let mut shelf = self.shelf.lock();
+        if shelf.is_closed {
+            return;
+        }
+        match shelf.held.iter_mut().find(|held| Arc::ptr_eq(&held.what, what)) {
+            Some(held) => held.sweeps = 0,
+            None => shelf.held.push(Held { what: what.clone(), sweeps: 0 }),
+        }
     }
 
     /// Called when there are no readers left: returns all regions to the kernel, now and as they come back.
@@ -119,7 +150,9 @@ impl RegionPool {
         let free = std::mem::take(&mut shelf.free);
         (shelf.free_bytes, shelf.is_closed) = (0, true);
         shelf.lent.clear();
+        let held = std::mem::take(&mut shelf.held);
         drop(shelf);
+        drop(held);
         free.iter().for_each(|free| free.region.discard());
     }
 
@@ -153,6 +186,18 @@ impl RegionPool {
         }
     }
 
+    /// A copy of `bytes` for any number of readers.
+    pub fn store_shared(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Lease> {
+        let mut shelf = self.shelf.lock();
+        let id = self.next_id(&mut shelf);
+        drop(shelf);
+        let region = self.create(id, bytes.len())?;
+        region.share();
+        let lease = self.lease(region, bytes.len());
+        lease.write(bytes);
+        Ok(lease)
+    }
+
     /// Puts a payload that is about to be sent into a region.
     pub fn place(self: &Arc<Self>, lease: &mut Arc<Lease>) -> io::Result<()> {
         if let Memory::Own(bytes) = &lease.memory {
@@ -178,18 +223,25 @@ impl RegionPool {
         {
             return Ok(None);
         }
-        shelf.next_id += 1;
-        let id = shelf.next_id;
-        self.wake_sweeper();
+        let id = self.next_id(&mut shelf);
         drop(shelf);
-        let size = len.max(SMALLEST_BYTES).next_power_of_two();
-        let written = Written { counted: self.written.as_ref().map(Counted::new), dropped: self.dropped.clone() };
-        match Region::create(id, size, written) {
-            Ok(region) => Ok(Some(self.lease(Arc::new(region), len))),
+        match self.create(id, len.max(SMALLEST_BYTES).next_power_of_two()) {
+            Ok(region) => Ok(Some(self.lease(region, len))),
             // By the time it is sent there may be room again.
             Err(_) if may_wait => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn next_id(&self, shelf: &mut Shelf) -> u32 {
+        shelf.next_id += 1;
+        self.wake_sweeper();
+        shelf.next_id
+    }
+
+    fn create(&self, id: u32, data_bytes: usize) -> io::Result<Arc<Region>> {
+        let written = Written { counted: self.written.as_ref().map(Counted::new), dropped: self.dropped.clone() };
+        Region::create(id, data_bytes, written).map(Arc::new)
     }
 
     fn lease(self: &Arc<Self>, region: Arc<Region>, len: usize) -> Lease {
@@ -258,14 +310,18 @@ impl Shelf {
         }
     }
 
-    /// Takes the regions that have been free for longer than they are kept.
-    fn sweep(&mut self) -> Vec<Free> {
+    /// Takes the regions that have been free, and the others that were held, for longer than they are kept.
+    fn sweep(&mut self) -> (Vec<Free>, Vec<Held>) {
         let (old, mut kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.free).into_iter().partition(|free| free.sweeps == SWEEPS_KEPT);
         kept.iter_mut().for_each(|free| free.sweeps += 1);
         self.free = kept;
         self.free_bytes -= old.iter().map(|free| free.region.data_bytes()).sum::<usize>();
         self.collect();
-        old
+        let (over, mut held): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.held).into_iter().partition(|held| held.sweeps == SWEEPS_HELD);
+        held.iter_mut().for_each(|held| held.sweeps += 1);
+        self.held = held;
+        (old, over)
     }
 }

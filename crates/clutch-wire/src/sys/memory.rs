@@ -16,7 +16,7 @@ pub fn shared_memory(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A shared mapping of a whole memfd.
+/// A mapping of a whole memfd.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -32,15 +32,23 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `fd`, which must be at least that long and sealed against shrinking (checked).
     pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::with(MapFlags::SHARED, fd, len)
+    }
+
+    /// Maps the same bytes for this process alone: whoever writes gets a copy of the page.
+    pub fn private(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::with(MapFlags::PRIVATE, fd, len)
+    }
+
+    fn with(flags: MapFlags, fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         let size = rustix::fs::fstat(fd)?.st_size as usize;
         let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
         if size < len || !sealed || len == 0 {
             return Err(io::Error::other("shared memory that is too short or may shrink"));
         }
-        // SAFETY: a fresh shared mapping at an address that the kernel chooses; the file cannot shrink below `len`.
-        let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)?
-        };
+        // SAFETY: a fresh mapping at an address that the kernel chooses; the file cannot shrink below `len`.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0)? };
         NonNull::new(start.cast()).map(|start| Mapping { start, len }).ok_or_else(|| io::Error::other("mmap at 0"))
     }
 

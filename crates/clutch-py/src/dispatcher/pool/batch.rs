@@ -1,21 +1,22 @@
 //! Batches of `map`: many items as the arguments of one call. Tells a batch whose items cannot go as one from a function
 //! that cannot go at all.
 
+use std::sync::Arc;
+
 use clutch_pool::work::FunctionId;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::python_call::{PythonCall, name_of, unsendable};
+use super::code::{MapFunction, SentFunction};
+use super::python_call::{PythonCall, unsendable};
 use super::{CallOptions, Open, Reference};
-use crate::codec::BY_VALUE;
-use crate::codec::Encoded;
+use crate::codec::{BY_VALUE, Encoded, Encoder, Pickled};
 
-/// The parts of a batch except its items.
-struct Shared<'a, 'py> {
-    asked: &'a PythonCall<'a, 'py>,
-    code: Option<Bound<'py, PyAny>>,
-    spread: bool,
+/// The function of a batch as it is sent.
+enum Sent {
+    Number(FunctionId),
+    ByValue(Arc<SentFunction>),
 }
 
 impl Open {
@@ -23,20 +24,29 @@ impl Open {
     /// go as one, and nothing is. Takes the items out of the batch where no worker can fail to read them.
     pub(super) fn submit_batch<'py>(
         &self,
-        function: &Bound<'py, PyAny>,
+        function: &Bound<'py, MapFunction>,
         spread: bool,
         batch: &Bound<'py, PyAny>,
         options: &CallOptions,
     ) -> PyResult<Option<Py<PyAny>>> {
         let py = function.py();
         let items = batch.getattr(pyo3::intern!(py, "items"))?.cast_into::<PyList>()?;
-        let asked = PythonCall { function, args: &PyTuple::empty(py), kwargs: None };
-        let (number, encoded) = match self.encode_batch(&asked, spread, &items)? {
-            Ok(encoded) => encoded,
-            Err(refused) => return Ok(Some(refused.into_value(py).into_any())),
+        let asked = PythonCall { function: function.get().function.bind(py), args: &PyTuple::empty(py), kwargs: None };
+        let sent = self.sent(&asked, function.get())?;
+        let encoded = match self.encode_items(&asked, spread, &items) {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                return Ok(Some(error.into_value(py).into_any()));
+            }
+            encoded => encoded?,
         };
         batch.setattr(pyo3::intern!(py, "payload_bytes"), encoded.payload.bytes_total())?;
-        let is_readable = is_plain(encoded.payload.body()).unwrap_or(false);
+        let (number, encoded, is_readable) = match sent {
+            Sent::Number(number) => {
+                let is_readable = is_plain(encoded.payload.body()).unwrap_or(false);
+                (number, encoded, is_readable)
+            }
+            Sent::ByValue(sent) => (BY_VALUE, sent.with(function.get().number, encoded), false),
+        };
         let future = self.submit_encoded(py, number, encoded, options, items.len() as u32)?;
         batch.setattr(pyo3::intern!(py, "future"), &future)?;
         batch.setattr(pyo3::intern!(py, "is_readable"), is_readable)?;
@@ -44,36 +54,27 @@ impl Open {
         Ok(None)
     }
 
-    /// Raises errors that the items did not cause.
-    fn encode_batch<'py>(
-        &self,
-        asked: &PythonCall<'_, 'py>,
-        spread: bool,
-        items: &Bound<'py, PyList>,
-    ) -> PyResult<Result<(FunctionId, Encoded), PyErr>> {
-        let py = asked.function.py();
-        let (number, code) = match self.reference(asked.function)? {
-            Reference::Number(number) => (number, None),
-            Reference::ByValue(code) => (BY_VALUE, Some(code)),
-        };
-        let shared = Shared { asked, code, spread };
-        match self.encode_items(&shared, items) {
-            Ok(encoded) => Ok(Ok((number, encoded))),
-            Err(error) if !error.is_instance_of::<PyException>(py) => Err(error),
-            Err(error) => self.encode_items(&shared, &PyList::empty(py)).map(|_| Err(error)),
+    fn sent(&self, asked: &PythonCall<'_, '_>, function: &MapFunction) -> PyResult<Sent> {
+        if let Some(sent) = function.sent.get() {
+            return Ok(Sent::ByValue(sent.clone()));
+        }
+        match self.reference(asked.function)? {
+            Reference::Number(number) => Ok(Sent::Number(number)),
+            Reference::ByValue(by_value) => {
+                let pickled = Pickled::of(&by_value, self.by_value);
+                let stored = pickled
+                    .and_then(|pickled| self.sent_functions.store(&by_value, &pickled, self.pool.regions()))
+                    .map_err(|error| unsendable(asked, error))?;
+                Ok(Sent::ByValue(function.sent.get_or_init(|| stored).clone()))
+            }
         }
     }
 
-    fn encode_items<'py>(&self, shared: &Shared<'_, 'py>, items: &Bound<'py, PyList>) -> PyResult<Encoded> {
-        let (py, spread) = (items.py(), shared.spread);
-        let parts = match &shared.code {
-            None => (spread, items).into_pyobject(py)?.into_any(),
-            Some(code) => (code, spread, items).into_pyobject(py)?.into_any(),
-        };
-        let encoded = self.encode_code(self.pool.regions(), &parts);
-        let mut encoded = encoded.map_err(|error| unsendable(shared.asked, error))?;
-        self.check_size(py, &encoded)?;
-        encoded.function = shared.code.as_ref().and_then(name_of);
+    fn encode_items(&self, asked: &PythonCall<'_, '_>, spread: bool, items: &Bound<'_, PyList>) -> PyResult<Encoded> {
+        let parts = (spread, items).into_pyobject(items.py())?;
+        let encoded = Encoder::new(self.pool.regions()).pickled(parts.as_any(), self.by_value);
+        let encoded = encoded.map_err(|error| unsendable(asked, error))?;
+        self.check_size(items.py(), &encoded)?;
         Ok(encoded)
     }
 }

@@ -2,6 +2,7 @@
 //! these calls are decoded when they are asked for.
 
 use clutch_pool::pool::{Insights, Slow};
+use clutch_wire::code::read_code;
 use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
@@ -30,6 +31,13 @@ pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
 fn arguments<'py>(py: Python<'py>, slow: &Slow) -> PyResult<codec::Arguments<'py>> {
     let payload = slow.arguments.as_deref().ok_or_else(|| PyValueError::new_err("not kept"))?;
     match (payload.form.codec, slow.item) {
+        (Codec::Code, item) => {
+            let (_, arguments) = read_code(payload).ok_or_else(|| PyValueError::new_err("a payload that is cut"))?;
+            match item {
+                Some(item) => Ok((item_of(py, &arguments, item)?, None)),
+                None => codec::decode_arguments(py, &arguments),
+            }
+        }
         (Codec::Pickle, Some(item)) => Ok((item_of(py, payload, item)?, None)),
         (Codec::Pickle, None) if slow.function == BY_VALUE => {
             let (_, arguments, keywords): (Bound<'py, PyAny>, Bound<'py, PyTuple>, Bound<'py, PyDict>) =
@@ -42,10 +50,9 @@ fn arguments<'py>(py: Python<'py>, slow: &Slow) -> PyResult<codec::Arguments<'py
     }
 }
 
-/// The arguments of one item of a batch, which is `(spread, items)` behind the function, if that is there, too.
+/// The arguments of one item of a batch, which is `(spread, items)`.
 fn item_of<'py>(py: Python<'py>, payload: &Payload, item: u32) -> PyResult<Bound<'py, PyTuple>> {
     let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
-    let parts = parts.get_slice(parts.len().saturating_sub(2), parts.len());
     let item = parts.get_item(1)?.get_item(item)?;
     if parts.get_item(0)?.is_truthy()? { Ok(item.cast_into()?) } else { PyTuple::new(py, [item]) }
 }

@@ -1,0 +1,82 @@
+//! Functions that come with their calls, and those of them that are kept for the next call of the same map.
+//!
+//! Each call has a function of its own, with its own copy of the caller's globals: no two run one at the same time. A map
+//! gets back what a batch before it has let go.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::Payload;
+use clutch_wire::code::{Code, read_code};
+use clutch_wire::sync::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::handler::Function;
+use super::outcome::{Trouble, unreadable};
+use crate::codec;
+
+/// What no batch has taken for so long is of a map that is over.
+const KEPT_MAX: Duration = Duration::from_secs(1);
+
+const KEPT_COUNT_MAX: usize = 64;
+
+/// A function that was read out of a payload.
+pub struct ByValue {
+    pub function: Arc<Function>,
+    /// Number of the map's function; 0: it is for one call.
+    number: u64,
+    /// Time that reading it took, which no item has cost.
+    pub loading: Duration,
+}
+
+/// The functions of maps that no batch has at the moment.
+#[derive(Default)]
+pub struct LetGo {
+    kept: Mutex<Vec<(ByValue, Instant)>>,
+}
+
+impl LetGo {
+    /// Returns the function of a call, and the payload of its arguments.
+    pub fn load(&self, py: Python<'_>, payload: &Payload) -> Result<(ByValue, Payload), Trouble> {
+        let cut = || unreadable(py, PyValueError::new_err("a function by value that is cut"));
+        let (code, arguments) = read_code(payload).ok_or_else(cut)?;
+        if let Some(kept) = self.take(code.number) {
+            return Ok((ByValue { loading: Duration::ZERO, ..kept }, arguments));
+        }
+        let began = Instant::now();
+        let function = read(py, &code).map_err(|error| unreadable(py, error))?;
+        let function = Function { tool: py.None(), function, simple: true, by_name: false, app: None };
+        let by_value = ByValue { function: Arc::new(function), number: code.number, loading: began.elapsed() };
+        Ok((by_value, arguments))
+    }
+
+    fn take(&self, number: u64) -> Option<ByValue> {
+        let mut kept = self.kept.lock();
+        let at = kept.iter().rposition(|(kept, _)| kept.number == number).filter(|_| number != 0)?;
+        Some(kept.remove(at).0)
+    }
+
+    /// Keeps a function whose call has ended as it should.
+    pub fn keep(&self, by_value: &ByValue) {
+        let (now, ByValue { function, number, .. }) = (Instant::now(), by_value);
+        let mut kept = self.kept.lock();
+        let old: Vec<_> = kept.extract_if(.., |(_, since)| now.duration_since(*since) > KEPT_MAX).collect();
+        if *number != 0 && kept.len() < KEPT_COUNT_MAX {
+            kept.push((ByValue { function: function.clone(), number: *number, loading: Duration::ZERO }, now));
+        }
+        drop(kept);
+        drop(old); // which may run finalizers
+    }
+}
+
+/// Whatever it changes of memory that other workers see, too, it changes for itself.
+fn read(py: Python<'_>, code: &Code) -> PyResult<Py<PyAny>> {
+    let mut pickle = code.pickle.clone();
+    for lease in &mut pickle.leases {
+        if let Some(private) = lease.private()? {
+            *lease = Arc::new(private);
+        }
+    }
+    codec::unpickle(py, &pickle).map(Bound::unbind)
+}
