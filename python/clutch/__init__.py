@@ -38,6 +38,7 @@ from clutch.errors import (
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
+    from clutch._pickle.shared import Shared
     from clutch._pool.future import Future, Stream
     from clutch._serve.app_server import AppServer, serve, serving
     from clutch._worker.handlers.job import Cancel, Retry, Snooze, current_job
@@ -71,6 +72,7 @@ __all__ = [
     "PoolClosed",
     "RemoteError",
     "Retry",
+    "Shared",
     "Snooze",
     "StoreError",
     "StoreUnavailable",
@@ -95,6 +97,7 @@ _LAZY = {
     "Insights": "clutch.insights",
     "Jobs": "clutch.jobs",
     "Pool": "clutch.pool",
+    "Shared": "clutch._pickle.shared",
     "WorkerLost": "clutch.broken",
 }
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from clutch import _core, config
+from clutch._pickle.shared import Shared, share
 from clutch._pool.caller import (
     IMPORTED,
     caller_path,
@@ -102,6 +103,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     _is_over = True
     _is_cut = _is_copy = _shut = False
+    _has_main = True
+    """True if workers find this program's `__main__`."""
     _item_limits = Limits()
     _options = _core.CallOptions()
 
@@ -138,8 +141,9 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             launch["authkey"] = own_authkey()
             launch["logging"] = log_level()
         by_value = spec.folder is None and main is None
-        launch["initializer"] = encode_initializer(initializer, initargs, not by_value)
-        self._initargs = initargs  # a lock among them has its name as long as it lives
+        launch["initializer"], memory = encode_initializer(initializer, initargs, not by_value)
+        self._initargs = initargs, memory  # a lock among them has its name as long as it lives
+        self._has_main = not by_value
         core["launch"] = launch
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
         new_future = functools.partial(self.future_class.__new__, self.future_class)
@@ -193,6 +197,18 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if seconds is not None:
             limits = dataclasses.replace(limits, deadline=seconds)
         return Calls.through(self, _core.CallOptions(seconds, priority, retry, block), limits)
+
+    def share(self, value: T) -> Shared[T]:
+        """Write `value` into memory that all workers map, once, and return a handle to send to them.
+
+        `handle.value` is the value: here as it was given, in a worker as it was when it was shared. A worker reads it
+        once; its large arrays stay in the one memory, and what a worker changes in them, it changes for itself. Keep
+        the handle as long as work uses it.
+
+            table = pool.share(frame)
+            results = pool.map(functools.partial(rows_of, table), keys)
+        """
+        return share(value, self._has_main)
 
     # ---- the pool itself
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+S = TypeVar("S", bound="Callable[[Any], Any] | None")
 
 ONLY_INHERITED = "through inheritance"
 """Part of multiprocessing's error for pickling its locks, queues and pools."""
@@ -20,13 +22,20 @@ def dumps(value: Any, has_main: bool = True) -> bytes:
     """Plainly where that is enough, by value otherwise. `has_main`: the reader finds this program's `__main__`.
 
     Raises what the latter raises."""
+    return pickled(value, has_main, lambda: None)[0]
+
+
+def pickled(value: Any, has_main: bool, new_sink: Callable[[], S]) -> tuple[bytes, S]:
+    """As `dumps`, with what has taken buffers out of the pickle: a `buffer_callback`, of which each try has its own."""
     try:
-        body = pickle.dumps(value, 5)
+        sink = new_sink()
+        body = pickle.dumps(value, 5, buffer_callback=sink)
         if has_main or b"__main__" not in body:
-            return body
+            return body, sink
     except Exception:
         """The value may go by value."""
-    return dumps_by_value(value, None, classes_by_name=has_main)[0]
+    sink = new_sink()
+    return dumps_by_value(value, sink, classes_by_name=has_main)[0], sink
 
 
 def dumps_by_value(

@@ -15,21 +15,24 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch._pickle import dumps
+from clutch._pickle.shared import written
 from clutch.errors import BadArguments
 
 
 def encode_initializer(
     initializer: Callable[..., object] | None, initargs: tuple[Any, ...], has_main: bool
-) -> str | None:
-    """`has_main`: workers find this program's `__main__`."""
+) -> tuple[str | None, object]:
+    """Returns the launch message's part, and what is to be kept as long as workers start. `has_main`: they find this
+    program's `__main__`."""
     if initializer is None:
-        return None
+        return None, None
     # Each by itself: a function that has a name keeps it, and the globals that it sets, whatever its arguments need.
     try:
-        both = [dumps(initializer, has_main), dumps(initargs, has_main)]
+        function, arguments = dumps(initializer, has_main), written(initargs, has_main)
     except Exception as error:
         raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
-    return base64.b64encode(pickle.dumps(both)).decode()
+    place = arguments if isinstance(arguments, bytes) else arguments.place
+    return base64.b64encode(pickle.dumps([function, place])).decode(), arguments
 
 
 def own_authkey() -> str | None:

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Self
 
+from clutch import _core
 from clutch._pickle import dumps
 from clutch._pool.calls import Calls
 from clutch._pool.future import Future, Stream
@@ -182,14 +183,14 @@ class InlinePool(Pool):
         return InlineStream(self, self._made(self._sent(function, args, kwargs), context), context)
 
     def _submit_batch(
-        self, options: object, of_map: _core.MapFunction, spread: bool, batch: Any
+        self, options: object, function: _core.MapFunction, spread: bool, batch: Any
     ) -> BadArguments | None:
         """Runs one batch of a map and answers as a worker would."""
-        function = of_map.function
+        fn = function.function
         try:
-            sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
+            sent = [self._sent(fn, tuple(item) if spread else (item,), {}) for item in batch.items]
         except BadArguments as error:
-            self._sent(function, (), {})  # raises where that is the function's fault
+            self._sent(fn, (), {})  # raises where that is the function's fault
             return error
         values: list[Any] = [None] * len(sent)
         failures: list[tuple[int, BaseException]] = []

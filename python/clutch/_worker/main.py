@@ -100,13 +100,19 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 def start(image: Image, worker: _core.Worker) -> None:
     """Run the initializer, as concurrent.futures does; then create the class target and run the hooks."""
     if image.options.get("initializer"):
-        initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
+        function, given = pickle.loads(base64.b64decode(image.options["initializer"]))
+        initializer, arguments = pickle.loads(function), read_arguments(given)
         by_value = sys.modules.get("clutch._pickle.by_value")
         if by_value is None:
             initializer(*arguments)
         else:
             by_value.initialize(initializer, arguments)
     image.start(worker)
+
+
+def read_arguments(given: Any) -> Any:
+    """`given`: their pickle, or where they lie in the program's memory."""
+    return pickle.loads(given) if isinstance(given, bytes) else given.read()
 
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:

@@ -225,7 +225,7 @@ def test_after_the_end(shop: Pool) -> None:
 
 
 def test_every_method_of_a_pool_is_there_and_takes_the_same(inline: InlinePool) -> None:
-    made_of_others = {"map", "stream", "options", "kill_workers"}
+    made_of_others = {"map", "stream", "options", "kill_workers", "share"}
     for name in [name for name, value in vars(Pool).items() if inspect.isfunction(value) and not name.startswith("_")]:
         assert name in vars(InlinePool) or name in made_of_others, f"{name} would need a core"
         ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (InlinePool, Pool))

@@ -1,4 +1,4 @@
-"""Functions by value whose globals weigh much: sent once, read once for each slot of a map, and nobody's changes last."""
+"""Functions by value with large globals: sent once, read once for each slot of a map, and nobody's changes last."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def regions():
 
 heavy = Heavy()
 profile = sys.argv[1]
-shape = {"profile": profile, **{"async": {"tasks": 1}, "greenlet": {"tasks": 1}, "thread": {"threads": 1}}.get(profile, {})}
+one_slot = {"async": {"tasks": 1}, "greenlet": {"tasks": 1}, "thread": {"threads": 1}}
+shape = {"profile": profile, **one_slot.get(profile, {})}
 """
 
 MAPPED = """
@@ -148,7 +149,7 @@ with Pool(workers=1, **shape) as pool:
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
 @pytest.mark.parametrize("program", [MAPPED, CHANGED, SAME_MEMORY], ids=["mapped", "changed", "same_memory"])
-def test_failure_17_a_function_with_large_globals(tmp_path: Path, program: str, profile: str) -> None:
+def test_a_function_with_large_globals(tmp_path: Path, program: str, profile: str) -> None:
     run(tmp_path, program, profile)
 
 
