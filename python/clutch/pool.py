@@ -36,6 +36,8 @@ from clutch._pool.calls import Calls
 from clutch._pool.ends import FORGOTTEN, POOLS, wait_over, watch_forks
 from clutch._pool.future import Future, Stream
 from clutch._pool.map import Batches, Limits
+from clutch._pool.values import values_of_program
+from clutch._worker import settings
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
@@ -141,6 +143,9 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             launch["authkey"] = own_authkey()
             launch["logging"] = log_level()
         by_value = spec.folder is None and main is None
+        if spec.folder is None:
+            launch["settings"] = settings.of_program(main is not None)
+            launch["values"] = values_of_program(main is not None)
         launch["initializer"], memory = encode_initializer(initializer, initargs, not by_value)
         self._initargs = initargs, memory  # a lock among them has its name as long as it lives
         self._has_main = not by_value

@@ -40,8 +40,8 @@ SHAPES = [
 
 
 def reason_to_skip(shape: Shape) -> str | None:
-    if shape.is_spawned and IS_FREE_THREADED:
-        return "how a worker is started does not depend on the GIL: covered on other Pythons"
+    if IS_FREE_THREADED and (shape.is_spawned or shape.name == "process"):
+        return "neither a start nor a worker of one slot depends on the GIL: covered on other Pythons"
     if shape.name != "greenlet":
         return None
     if IS_FREE_THREADED:

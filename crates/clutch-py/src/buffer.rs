@@ -13,7 +13,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 
-use crate::codec::LEASES_MAX;
+/// Parts of a payload that may lie in regions of their own: those of code and of arguments together fit into one frame.
+pub const LEASES_MAX: usize = 120;
 
 /// A writable view of a region's bytes. The region is given back when the last reference to the view is gone.
 #[pyclass(frozen, module = "clutch._core")]

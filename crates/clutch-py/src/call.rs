@@ -67,7 +67,7 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     if !slots.try_enter(py, frame.word) {
         return fail(Trouble::interrupted(py));
     }
-    let prepared = match prepare(link, &this.functions, function, &mut frame) {
+    let prepared = match prepare(link, &this.functions.let_go, function, &mut frame) {
         Ok(prepared) => prepared,
         Err(trouble) => {
             link.get().streams.close(py, id);
@@ -88,7 +88,7 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     slots.leave(py);
     let end = handler.end(py, &prepared, encoded);
     if end.is_ok() {
-        prepared.let_go(&this.functions);
+        this.functions.let_go.keep(&prepared);
     }
     link.get().sender.put_end(id, started, end).map_err(PyErr::from)
 }
@@ -160,7 +160,7 @@ impl Call {
         let worker = self.worker.get();
         let link = worker.link.bind(py);
         let function = worker.functions.read(py, link.get(), self.function, || Ok(()))?;
-        let prepared = prepare(link, &worker.functions, function, &mut frame)?;
+        let prepared = prepare(link, &worker.functions.let_go, function, &mut frame)?;
         *self.started.lock() += prepared.loading();
         Ok(self.prepared.get_or_init(|| prepared))
     }
@@ -190,7 +190,7 @@ impl Call {
             Some(prepared) => {
                 let end = handler_of(prepared).end(py, prepared, end);
                 if end.is_ok() {
-                    prepared.let_go(&self.worker.get().functions);
+                    self.worker.get().functions.let_go.keep(prepared);
                 }
                 end
             }

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 
-use crate::buffer::{BufferSink, RegionView, bytes_of, new_bytearray, new_bytes};
+use crate::buffer::{BufferSink, LEASES_MAX, RegionView, bytes_of, new_bytearray, new_bytes};
 
 /// The function number that means: the function comes with the arguments.
 pub const BY_VALUE: u32 = 0;
@@ -90,9 +90,6 @@ pub fn write_scalar(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> Result<(), N
     }
     Ok(())
 }
-
-/// Parts of a payload that may lie in regions of their own: those of code and of arguments together fit into one frame.
-pub const LEASES_MAX: usize = 120;
 
 /// An encoding in progress.
 pub struct Encoder<'a> {

@@ -71,6 +71,11 @@ class Image:
             from clutch._worker import unheard
 
             self.told_of_logs = unheard.shared()
+        self.told_of_values: mmap.mmap | None = None
+        if self.options.get("values"):
+            from clutch._worker import values
+
+            self.told_of_values = values.shared()
 
     @classmethod
     def load(cls, launch: dict[str, Any], plan: Plan | None = None) -> Image:

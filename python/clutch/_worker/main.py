@@ -73,8 +73,16 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     try:
         signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
+        if image.options.get("settings") is not None:
+            from clutch._worker import settings
+
+            settings.apply(image.options["settings"])
         start(image, worker)
         copies.leave_if_copy()
+        if image.told_of_values is not None and order["nr"] == 0:
+            from clutch._worker import values
+
+            values.tell_differing(image.options["values"], image.told_of_values)
         if image.options.get("log_format") == "json":
             # Here, since others need nothing of it.
             from clutch._worker.json_lines import write_unhandled

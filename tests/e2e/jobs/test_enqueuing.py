@@ -22,7 +22,7 @@ from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable
 from clutch.testing import Processes
 from support.redis_server import RedisServer
 
-FORKS = 60
+FORKS = 20
 
 
 @tool

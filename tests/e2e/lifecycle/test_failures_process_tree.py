@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 ORPHAN_SECONDS_MAX = 2.0
 FORKS = int(os.environ.get("CLUTCH_TEST_FORKS", "10000"))
 FORKS_MIN = 300
-FORKS_SECONDS = float(os.environ.get("CLUTCH_TEST_FORKS_SECONDS", "30"))
+FORKS_SECONDS = float(os.environ.get("CLUTCH_TEST_FORKS_SECONDS", "10"))
 """As many of the 10,000 as the machine does in this time."""
 
 DISPATCHER = """

@@ -103,27 +103,24 @@ def test_failure_36_reload_under_load(tmp_path: Path, app: str) -> None:
     assert set(load.answers) == {200}, load.answers
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_failure_33_every_worker_is_recycled_under_load(tmp_path: Path, app: str) -> None:
-    with loaded(tmp_path, app) as (serving, load):
+def test_failure_33_every_worker_is_recycled_under_load(tmp_path: Path) -> None:
+    with loaded(tmp_path, "web:app") as (serving, load):
         before = set(serving.workers())
         assert command("recycle", serving).returncode == 0
         assert not before & set(serving.workers())
     assert set(load.answers) == {200}, load.answers
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_failure_33_recycling_by_requests_under_load(tmp_path: Path, app: str) -> None:
-    with loaded(tmp_path, app, "--max-requests", "100") as (serving, load):
+def test_failure_33_recycling_by_requests_under_load(tmp_path: Path) -> None:
+    with loaded(tmp_path, "web:wsgi", "--max-requests", "100") as (serving, load):
         before = set(serving.workers())
         load.more(2000)
         serving.until(lambda pids: not before & set(pids))
     assert set(load.answers) == {200}, load.answers
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_more_and_fewer_workers_under_load(tmp_path: Path, app: str) -> None:
-    with loaded(tmp_path, app) as (serving, load):
+def test_more_and_fewer_workers_under_load(tmp_path: Path) -> None:
+    with loaded(tmp_path, "web:app") as (serving, load):
         for number, count in ((signal.SIGTTIN, 3), (signal.SIGTTOU, 2), (signal.SIGTTOU, 1), (signal.SIGTTIN, 2)):
             serving.send(number)
             serving.until(lambda pids, count=count: len(pids) == count)

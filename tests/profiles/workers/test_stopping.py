@@ -145,7 +145,7 @@ def test_looking_at_a_worker_never_ends_it(make_pool: Callable[..., Pool], rende
     pool.wait_ready(timeout=60)
     future = pool.submit("sort_by_python", rendezvous.port)
     guest = rendezvous.guest()
-    for _ in range(300):
+    for _ in range(100):
         shown(pool)
     assert future.cancel(), future.exception(0)
     guest.wait_gone()

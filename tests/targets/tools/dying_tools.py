@@ -39,7 +39,7 @@ def make(kind: str, count: int) -> Any:
         "tuple of numbers": lambda: tuple(range(count // 9)),
         "tuple of texts": lambda: ("é" * 20,) * (count // 45),
         "list": lambda: list(range(count // 5)),
-        "dict": lambda: {str(at): at for at in range(count // 12)},
+        "dict": lambda: {f"{at:0100}": at for at in range(count // 110)},
         "text": lambda: "é" * (count // 2),
         "bytes": lambda: b"x" * count,
         "tuple of bytes": lambda: (b"x" * (count // 2), b"y" * (count // 2)),

@@ -12,7 +12,7 @@ use clutch_wire::sync::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::handler::Function;
+use super::handler::{ByValue, Function, Prepared};
 use super::outcome::{Trouble, unreadable};
 use crate::codec;
 
@@ -20,15 +20,6 @@ use crate::codec;
 const KEPT_MAX: Duration = Duration::from_secs(1);
 
 const KEPT_COUNT_MAX: usize = 64;
-
-/// A function that was read out of a payload.
-pub struct ByValue {
-    pub function: Arc<Function>,
-    /// Number of the map's function; 0: it is for one call.
-    number: u64,
-    /// Time that reading it took, which no item has cost.
-    pub loading: Duration,
-}
 
 /// The functions of maps that no batch has at the moment.
 #[derive(Default)]
@@ -57,9 +48,10 @@ impl LetGo {
         Some(kept.remove(at).0)
     }
 
-    /// Keeps a function whose call has ended as it should.
-    pub fn keep(&self, by_value: &ByValue) {
-        let (now, ByValue { function, number, .. }) = (Instant::now(), by_value);
+    /// Keeps the function of work that has ended as it should, if it has come with it.
+    pub fn keep(&self, work: &Prepared) {
+        let Some(ByValue { function, number, .. }) = &work.by_value else { return };
+        let now = Instant::now();
         let mut kept = self.kept.lock();
         let old: Vec<_> = kept.extract_if(.., |(_, since)| now.duration_since(*since) > KEPT_MAX).collect();
         if *number != 0 && kept.len() < KEPT_COUNT_MAX {

@@ -12,8 +12,6 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::by_value::ByValue;
-use super::functions::Functions;
 use super::outcome::{Trouble, describe, encode_plain, raise};
 use super::types::needs_finish;
 use crate::context::in_copy;
@@ -137,6 +135,15 @@ impl Shown {
     }
 }
 
+/// A function that was read out of the payload of its call.
+pub struct ByValue {
+    pub function: Arc<Function>,
+    /// Number of its map; 0: it is for one call.
+    pub number: u64,
+    /// Time that reading it took, which no item has cost.
+    pub loading: Duration,
+}
+
 /// A piece of work whose frame was read.
 pub struct Prepared {
     pub claim: Claim,
@@ -151,11 +158,6 @@ impl Prepared {
     /// Time that reading its function took.
     pub fn loading(&self) -> Duration {
         self.by_value.as_ref().map_or(Duration::ZERO, |by_value| by_value.loading)
-    }
-
-    /// Leaves its function to other work: its own has ended as it should.
-    pub fn let_go(&self, functions: &Functions) {
-        self.by_value.iter().for_each(|by_value| functions.let_go.keep(by_value));
     }
 
     /// State of its handler.

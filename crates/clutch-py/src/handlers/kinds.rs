@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 
 use super::asgi::Request;
 use super::batch::Batch;
+use super::by_value::LetGo;
 use super::connection::Connection;
-use super::functions::Functions;
 use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
 use super::job::Job;
@@ -94,7 +94,7 @@ pub fn handler_of(work: &Prepared) -> &dyn Handler {
 /// Reads what is to be called out of a frame. `function` is what its number stands for.
 pub fn prepare(
     link: &Bound<'_, WorkerLink>,
-    functions: &Functions,
+    let_go: &LetGo,
     function: Option<Arc<Function>>,
     frame: &mut CallFrame,
 ) -> Result<Prepared, Trouble> {
@@ -102,7 +102,7 @@ pub fn prepare(
     let payload = link.get().reader.payload(frame).map_err(Trouble::Failure)?;
     let (function, by_value, payload) = match function {
         None if payload.form.codec == Codec::Code => {
-            let (by_value, arguments) = functions.let_go.load(link.py(), &payload)?;
+            let (by_value, arguments) = let_go.load(link.py(), &payload)?;
             // It is read as the arguments' own form.
             frame.form = arguments.form;
             (Some(by_value.function.clone()), Some(by_value), arguments)

@@ -52,8 +52,8 @@ impl<'py> Starting<'py> {
         function: Option<Arc<Function>>,
     ) -> Starting<'py> {
         let (py, started) = (worker.py(), Instant::now());
-        let prepared =
-            prepare(worker.get().link.bind(py), &worker.get().functions, function, &mut frame).and_then(|prepared| {
+        let prepared = prepare(worker.get().link.bind(py), &worker.get().functions.let_go, function, &mut frame)
+            .and_then(|prepared| {
                 let coroutine = prepared.invocation.function.bind(py).call1(prepared.invocation.arguments.bind(py))?;
                 let unstarted = starter.make(coroutine)?;
                 Ok((prepared, unstarted))

@@ -1,0 +1,111 @@
+"""Values at the top of the program's own modules, compared with a worker's: what differs is told once, by name.
+
+Workers import these modules anew. What the program has set in them since, a worker does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import sys
+import zlib
+from typing import Any
+
+from clutch import _core
+
+Digests = dict[str, dict[str, int]]
+"""Of values, by module and name."""
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+GROUPS = (tuple, list, set, frozenset, dict)
+ITEMS_MAX = 1000
+"""Of a value that is compared, with those in it."""
+TEXT_MAX = 1 << 16
+NAMES_SHOWN = 5
+MAKERS = ("bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple")
+
+
+def shared() -> mmap.mmap:
+    """Create, in the zygote, the byte that its workers share: whether the warning was printed."""
+    return mmap.mmap(-1, 1)
+
+
+def tell_differing(values: Digests, told: mmap.mmap) -> None:
+    """Say which values of the program this worker has otherwise."""
+    names = differing(values)
+    if not names or _core.test_and_set(told):
+        return
+    shown = ", ".join(names[:NAMES_SHOWN])
+    if len(names) > NAMES_SHOWN:
+        shown += f" and {len(names) - NAMES_SHOWN} more"
+    print(
+        f"warning: workers have other values than this program in {shown}: they import its modules anew, and run "
+        "nothing below its `__main__` guard. Set these at the top of their module, pass them as arguments, or set "
+        "them by Pool(initializer=…)",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def differing(values: Digests) -> list[str]:
+    """Names whose values are others here, of modules that are here."""
+    found = []
+    for name, digests in values.items():
+        module = sys.modules.get("__mp_main__" if name == "__main__" else name)
+        known = vars(module) if module is not None else {}
+        others = [used for used, digest in digests.items() if used in known and differs(known[used], digest)]
+        if others:
+            fixed = fixed_in(known.get("__file__"))
+            prefix = "" if name == "__main__" else f"{name}."
+            found += [prefix + used for used in others if used in fixed]
+    return found
+
+
+def fixed_in(file: str | None) -> set[str]:
+    """Names that the top of a module sets to what its text says. A time, a process id or a random number differs in
+    each process, and that is no change of the program's."""
+    import ast
+
+    fixed: set[str] = set()
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        for statement in ast.parse(open(file or "", "rb").read()).body:  # noqa: SIM115
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            value = getattr(statement, "value", None)
+            names = {one.id for target in targets if target for one in ast.walk(target) if isinstance(one, ast.Name)}
+            if value is not None and all(map(is_fixed, ast.walk(value))):
+                fixed |= names
+            else:
+                fixed -= names
+    return fixed
+
+
+def is_fixed(node: Any) -> bool:
+    import ast
+
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in MAKERS
+    return not isinstance(node, ast.Attribute | ast.Await)
+
+
+def differs(value: Any, digest: int) -> bool:
+    here = digest_of(value)
+    return here is not None and here != digest
+
+
+def digest_of(value: Any) -> int | None:
+    """The digest of a value that is plain, or made of such; None of any other, and of large ones."""
+    digest, left, count = 0, [value], 0
+    while left:
+        one, count = left.pop(), count + 1
+        kind = type(one)
+        if kind in PLAIN:
+            text = repr(one)
+        elif kind in GROUPS:
+            text = str(len(one))
+            items = list(one.items()) if kind is dict else list(one)
+            left += sorted(items, key=repr) if kind in (set, frozenset) else items
+        else:
+            return None
+        if count > ITEMS_MAX or len(text) > TEXT_MAX:
+            return None
+        digest = zlib.crc32(f"{kind.__name__} {text};".encode(errors="replace"), digest)
+    return digest
