@@ -119,8 +119,8 @@ suites: ## what others test servers with, when missing: h2spec, gunicorn's reque
 conformance: built suites ## of the Python suite: these, and our own matrix of ambiguous requests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/conformance $(ARGS)
 
-test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
-	@status=0; for series in 3.12 3.13; do \
+test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12 to 3.15
+	@status=0; for series in 3.12 3.13 3.14 3.15; do \
 		name=$$(echo $$series | tr -d .); \
 		if python=$$(tools/find-python.sh $$series); then \
 			$(MAKE) --no-print-directory .venv-$$name/.built VENV_PYTHON=$$python && \
@@ -174,7 +174,7 @@ docs: .venv/.built ## writes the generated pages anew
 	$(BIN)/python tools/events_page.py > docs/events.md
 
 wheels: .venv/.release ## manylinux wheels into dist/, for each supported Python that is here; STRICT=1: all must be
-	STRICT=$(STRICT) MATURIN=$(BIN)/maturin tools/build-wheels.sh 3.11 3.12 3.13 3.13t
+	STRICT=$(STRICT) MATURIN=$(BIN)/maturin tools/build-wheels.sh 3.11 3.12 3.13 3.13t 3.14 3.14t abi3
 	$(BIN)/twine check --strict dist/*.whl
 
 sdist: .venv/.release ## the source distribution into dist/
@@ -235,6 +235,8 @@ $(TESTED_WHEEL): .venv/.built
 
 # Environments of other interpreters. In one folder the core is compiled once for all. What is measured (.released) has a
 # folder of its own.
+# An interpreter that PyO3 does not know gets the extension of the stable ABI.
+STABLE = $(if $(filter 315,$(1)),PYO3_USE_ABI3_FORWARD_COMPATIBILITY=1)
 CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-free-threaded.txt)
 
 .venv-%/.deps: pyproject.toml tools/constraints-free-threaded.txt
@@ -244,12 +246,12 @@ CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-
 	@touch $@
 
 .venv-%/.built: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
-	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target) --profile checked
+	$(call CONSTRAINED,$*) $(call STABLE,$*) $(call MATURIN,.venv-$*,target) --profile checked $(if $(call STABLE,$*),--features abi3)
 	@rm -f .venv-$*/.released
 	@touch $@
 
 .venv-%/.released: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
-	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target/$*) --release
+	$(call CONSTRAINED,$*) $(call STABLE,$*) $(call MATURIN,.venv-$*,target/$*) --release $(if $(call STABLE,$*),--features abi3)
 	@touch .venv-$*/.built $@
 
 .PRECIOUS: .venv-%/.deps .venv-%/.built .venv-%/.released

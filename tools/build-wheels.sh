@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a stripped manylinux wheel for each CPython series given that is installed here, into dist/.
 #
-#   tools/build-wheels.sh SERIES…      such as 3.11 3.13 3.13t; a series that is not installed is skipped with a message
+#   tools/build-wheels.sh SERIES…      such as 3.11 3.13 3.13t; a series that is not installed is skipped with a message.
+#                                      abi3: one wheel for 3.14 and all later Pythons with the GIL, built by whatever is here
 #
 # MATURIN is the maturin to use, from an environment that has ziglang: zig links against an old glibc, so that no
 # container is needed. Set STRICT=1 to fail where a series is not installed.
@@ -14,7 +15,9 @@ cd "$(dirname "$0")/.."
 platform=manylinux2014
 
 interpreters=()
+stable=
 for series in "$@"; do
+    [ "$series" != abi3 ] || { stable=1; continue; }
     if python=$(tools/find-python.sh "$series" 2>/dev/null); then
         interpreters+=("$python")
     else
@@ -25,5 +28,7 @@ done
 [ "${#interpreters[@]}" -gt 0 ] || { echo "build-wheels: none of $* is installed" >&2; exit 1; }
 
 # A folder of its own: zig's objects and the system linker's are not to be mixed. The profile strips.
-PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target/wheels \
-    "$MATURIN" build --release --zig --compatibility "$platform" --out dist --interpreter "${interpreters[@]}"
+export PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target/wheels
+build() { "$MATURIN" build --release --zig --compatibility "$platform" --out dist "$@"; }
+build --interpreter "${interpreters[@]}"
+[ -z "$stable" ] || build --features abi3 --interpreter "${interpreters[0]}"

@@ -19,6 +19,7 @@ candidates() {
     ls -d "${CLUTCH_PYTHON_PREFIX:-/opt}/python$series/bin/python$series" \
         /opt/python"$series"/bin/python"$series" \
         "$HOME/.local/share/clutch/python$series/bin/python$series" \
+        /opt/debian-python/usr/bin/python"$series" \
         "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version"*/bin/python"$version"* \
         "${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}"/cpython-"$version"*/bin/python"$version"* \
         2>/dev/null | grep -v config || true

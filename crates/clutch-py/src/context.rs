@@ -1,7 +1,16 @@
 //! A copy of the current `contextvars` context around a piece of user code: what it sets there is gone after it.
 
-use pyo3::ffi;
+use std::ffi::c_int;
+
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
+
+// Declared here, since they are public in each CPython from 3.7 on, but not in its stable ABI.
+unsafe extern "C" {
+    fn PyContext_CopyCurrent() -> *mut PyObject;
+    fn PyContext_Enter(context: *mut PyObject) -> c_int;
+    fn PyContext_Exit(context: *mut PyObject) -> c_int;
+}
 
 /// An entered copy; dropping it leaves it.
 struct Entered<'py> {
@@ -11,14 +20,14 @@ struct Entered<'py> {
 impl<'py> Entered<'py> {
     fn new(py: Python<'py>) -> PyResult<Entered<'py>> {
         // SAFETY: returns a new reference, or null with an exception set; the GIL (or the thread state) is held.
-        let context = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent())? };
+        let context = unsafe { Bound::from_owned_ptr_or_err(py, PyContext_CopyCurrent())? };
         Entered::enter(context)
     }
 
     fn enter(context: Bound<'py, PyAny>) -> PyResult<Entered<'py>> {
         let py = context.py();
         // SAFETY: raises when it is no context, or when somebody has entered it.
-        match unsafe { ffi::PyContext_Enter(context.as_ptr()) } {
+        match unsafe { PyContext_Enter(context.as_ptr()) } {
             0 => Ok(Entered { context }),
             _ => Err(PyErr::fetch(py)),
         }
@@ -28,7 +37,7 @@ impl<'py> Entered<'py> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         // SAFETY: this thread entered it, and what was entered after it has been left: user code returned.
-        let left = unsafe { ffi::PyContext_Exit(self.context.as_ptr()) };
+        let left = unsafe { PyContext_Exit(self.context.as_ptr()) };
         if left != 0 {
             PyErr::fetch(self.context.py()).write_unraisable(self.context.py(), None);
         }

@@ -78,7 +78,8 @@ class Written:
             spans.append((start, len(part)))
         descriptor = os.memfd_create("clutch-shared", os.MFD_CLOEXEC)
         self._close = weakref.finalize(self, os.close, descriptor)
-        os.ftruncate(descriptor, end)
+        # Raises where there is not so much memory; writing to pages that cannot be had would end the process.
+        os.posix_fallocate(descriptor, 0, end)
         with mmap.mmap(descriptor, end) as memory:
             for (start, length), part in zip(spans, (body, *buffers), strict=True):
                 memory[start : start + length] = part

@@ -71,6 +71,8 @@ class Image:
             from clutch._worker import unheard
 
             self.told_of_logs = unheard.shared()
+        if self.options.get("settings") is not None:
+            importlib.import_module("clutch._worker.settings")  # for all workers, each of which applies them
         self.told_of_values: mmap.mmap | None = None
         if self.options.get("values"):
             from clutch._worker import values

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -48,6 +49,12 @@ def read_stack_size(threading: Any) -> int | None:
     size = threading.stack_size()  # which sets it to 0
     threading.stack_size(size)
     return size or None
+
+
+def read_temporary_folder(tempfile: Any) -> str | None:
+    """None also where the first use has set what the environment says, which workers have too."""
+    given = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return other_than(next(filter(None, given), "/tmp"), tempfile.tempdir)
 
 
 CATEGORIES = ("LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
@@ -145,7 +152,7 @@ SETTINGS = [
         lambda m: other_than(4300, m.get_int_max_str_digits()),
         lambda m, digits: m.set_int_max_str_digits(digits),
     ),
-    Setting("tempfile", lambda m: m.tempdir, lambda m, folder: setattr(m, "tempdir", folder)),
+    Setting("tempfile", read_temporary_folder, lambda m, folder: setattr(m, "tempdir", folder)),
     Setting("threading", read_stack_size, lambda m, size: m.stack_size(size)),
     Setting("warnings", read_filters, write_filters),
 ]

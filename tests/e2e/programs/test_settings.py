@@ -78,7 +78,7 @@ if __name__ == "__main__":
 """
 
 NOTHING_SET = """
-import json, sys
+import decimal, locale, logging, socket, tempfile, threading, warnings
 from clutch import Pool
 from clutch._worker import settings
 
@@ -88,6 +88,7 @@ def seen():
     return LIMIT
 
 if __name__ == "__main__":
+    tempfile.gettempdir()
     assert settings.of_program(True) is None, settings.of_program(True)
     with Pool(1) as pool:
         assert pool.call(seen) == 10

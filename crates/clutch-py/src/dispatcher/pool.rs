@@ -15,7 +15,7 @@ use clutch_wire::sync::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple, PyType};
 
 use crate::codec::{self, BY_VALUE, Encoded, Encoder, Pickled};
 use crate::dispatcher::finalizing::wait_when_finalizing;
@@ -130,7 +130,9 @@ impl Open {
             return Err(clutch_error(function.py(), "BadArguments", &message, &[]));
         }
         let py = function.py();
-        let stable = function.is_exact_instance_of::<PyFunction>()
+        // PyO3's `PyFunction` is not there in the stable ABI.
+        static FUNCTION_TYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let stable = function.get_type().is(FUNCTION_TYPE.import(py, "types", "FunctionType")?)
             || function.is_exact_instance_of::<PyCFunction>()
             || function.is_instance_of::<PyType>();
         let bound = function.getattr("__self__").is_ok_and(|bound| !bound.is_instance_of::<pyo3::types::PyModule>());

@@ -1,0 +1,206 @@
+"""A backend of joblib: what scikit-learn and others run by `n_jobs` runs in a pool of Clutch.
+
+    import joblib
+    import clutch.joblib
+
+    clutch.joblib.register()
+    with joblib.parallel_config(backend="clutch", n_jobs=4):
+        GridSearchCV(model, grid).fit(X, y)
+
+The pool is kept for the next call with as many workers, until the program ends or `close()` is called. Arrays of at
+least `max_nbytes` (joblib's option, 1 MB) are written into memory that all workers map, once for each `Parallel` call,
+and are read-only there, as joblib's memory maps are.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import joblib
+from joblib import register_parallel_backend
+from joblib.disk import memstr_to_bytes
+from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
+
+import clutch
+from clutch._pickle.by_value import Pickler
+from clutch._pickle.shared import Shared
+
+__all__ = ["ClutchBackend", "close", "register"]
+
+
+def register(name: str = "clutch", *, make_default: bool = False) -> None:
+    """Make the backend known to joblib under this name."""
+    register_parallel_backend(name, ClutchBackend, make_default=make_default)
+
+
+OF_LOKY = ("context", "idle_worker_timeout", "initargs", "initializer", "temp_folder", "timeout", "verbose")
+"""What joblib passes to each backend, or its users to its own, and a pool has no use for."""
+
+
+class Pools:
+    """The pool that calls of joblib share: one, as many workers as the last call wanted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: clutch.Pool | None = None
+        self._made_of: Any = None
+
+    def get(self, n_jobs: int, options: dict[str, Any]) -> clutch.Pool:
+        made_of = n_jobs, options, os.getpid()
+        with self._lock:
+            if self._pool is None or self._made_of != made_of or self._pool._shut:
+                self._end()
+                self._pool, self._made_of = clutch.Pool(name="joblib", workers=n_jobs, **options), made_of
+            return self._pool
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None and self._made_of[2] == os.getpid():
+            pool.shutdown()
+
+
+POOLS = Pools()
+
+
+def close() -> None:
+    """End the pool that joblib's calls have used."""
+    POOLS.close()
+
+
+class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Runs the batches of `joblib.Parallel` in a `clutch.Pool`.
+
+    Keyword arguments beyond joblib's are options of the pool: `parallel_config(backend="clutch", profile="thread",
+    deadline="5m")`.
+    """
+
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
+    uses_threads = False
+    supports_sharedmem = False
+
+    _pool: clutch.Pool | None = None
+    _share_from: int | None = None
+
+    # joblib has no annotations: its empty methods are taken for ones that return None.
+    def effective_n_jobs(self, n_jobs: int | None) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The number of workers for `n_jobs`, of which -1 means as many as there are CPUs."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None or is_in_worker():
+            return 1
+        return max(joblib.cpu_count() + 1 + n_jobs, 1) if n_jobs < 0 else n_jobs
+
+    def configure(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        n_jobs: int = 1,
+        parallel: Any = None,
+        prefer: Any = None,
+        require: Any = None,
+        max_nbytes: int | str | None = "1M",
+        mmap_mode: str | None = "r",
+        **options: Any,
+    ) -> int:
+        """Get the pool ready. Raises FallbackToBackend for one job."""
+        n_jobs = self.effective_n_jobs(n_jobs)
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self.parallel = parallel
+        self._share_from = memstr_to_bytes(max_nbytes) if isinstance(max_nbytes, str) else max_nbytes
+        if mmap_mode is None:
+            self._share_from = None
+        given = {name: value for name, value in {**self.backend_kwargs, **options}.items() if name not in OF_LOKY}
+        if self.inner_max_num_threads is not None:
+            names = self.MAX_NUM_THREADS_VARS
+            given["env"] = {**dict.fromkeys(names, str(self.inner_max_num_threads)), **given.get("env", {})}
+        self._pool = POOLS.get(n_jobs, given)
+        self._shared: dict[int, tuple[Any, Shared[Any]]] = {}
+        self._under_way: set[Any] = set()
+        return n_jobs
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Any:
+        """Schedule a batch. Returns a `clutch.Future`."""
+        assert self._pool is not None, "joblib configures a backend before it submits"
+        if self._share_from is None or "numpy" not in sys.modules:
+            future = self._pool.submit(func)
+        else:
+            future = self._pool.submit(run, self._pickled(func))
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def _pickled(self, func: Callable[[], Any]) -> bytes:
+        with io.BytesIO() as file:
+            pickler = Sharing(file, functools.partial(self._place, sys.modules["numpy"].ndarray))
+            pickler.classes_by_name = self._pool._has_main  # type: ignore[union-attr]
+            pickler.dump(func)
+            return file.getvalue()
+
+    def _place(self, array_type: type, value: Any) -> Any:
+        """How a large array is pickled; NotImplemented for all else."""
+        if type(value) is not array_type or value.nbytes < (self._share_from or 0) or value.dtype.hasobject:
+            return NotImplemented
+        found = self._shared.get(id(value))
+        if found is None:
+            # Kept beside its memory, so that no other array gets its id meanwhile.
+            found = self._shared[id(value)] = value, self._pool.share(value)  # type: ignore[union-attr]
+        return read_only, (found[1],)
+
+    def retrieve_result_callback(self, out: Any) -> Any:
+        return out.result()
+
+    def retrieve_result(self, out: Any, timeout: float | None = None) -> Any:
+        return out.result(timeout)
+
+    def terminate(self) -> None:
+        """The end of a `Parallel` call: the pool stays for the next one."""
+        self._pool = None
+        self._shared = {}
+        self.reset_batch_stats()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Stop what runs: a batch has raised, and nobody wants the others."""
+        for future in list(self._under_way):
+            future.cancel()
+
+
+class Sharing(Pickler):
+    """A pickler that asks first how a value is to be pickled."""
+
+    def __init__(self, file: io.BytesIO, place: Callable[[Any], Any]) -> None:
+        super().__init__(file, protocol=5)
+        self._place = place
+
+    def reducer_override(self, obj: Any) -> Any:
+        placed = self._place(obj)
+        return super().reducer_override(obj) if placed is NotImplemented else placed
+
+
+def run(batch: bytes) -> Any:
+    """In a worker: run a pickled batch."""
+    return pickle.loads(batch)()
+
+
+def read_only(shared: Shared[Any]) -> Any:
+    array = shared.value.view()
+    array.flags.writeable = False
+    return array
+
+
+def is_in_worker() -> bool:
+    """Returns whether this is a worker of Clutch: it runs what is nested in it by itself."""
+    image = sys.modules.get("clutch._worker.image")
+    return image is not None and image.is_here
