@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ MANIFEST = Path(__file__).parent.parent / "Cargo.toml"
 
 def check_compiler() -> None:
     """Raise SystemExit with what is missing."""
+    if sys.platform != "linux":
+        raise SystemExit(f"clutch runs on Linux only (pidfd, memfd, subreapers), and this is {sys.platform}")
     match = re.search(r'^rust-version = "(\d+)\.(\d+)"', MANIFEST.read_text(), re.MULTILINE)
     assert match is not None, "the workspace says which Rust it needs"
     wanted = int(match[1]), int(match[2])

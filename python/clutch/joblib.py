@@ -14,12 +14,13 @@ and are read-only there, as joblib's memory maps are.
 
 from __future__ import annotations
 
-import functools
 import io
+import mmap
 import os
 import pickle
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -45,29 +46,40 @@ OF_LOKY = ("context", "idle_worker_timeout", "initargs", "initializer", "temp_fo
 
 
 class Pools:
-    """The pool that calls of joblib share: one, as many workers as the last call wanted."""
+    """Pools that calls of joblib share, by what they were made of. One that nobody uses ends when another is wanted."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pool: clutch.Pool | None = None
-        self._made_of: Any = None
+        self._pools: list[tuple[Any, clutch.Pool, set[object]]] = []
+        """What each was made of, and its users."""
 
-    def get(self, n_jobs: int, options: dict[str, Any]) -> clutch.Pool:
+    def get(self, user: object, n_jobs: int, options: dict[str, Any]) -> clutch.Pool:
         made_of = n_jobs, options, os.getpid()
         with self._lock:
-            if self._pool is None or self._made_of != made_of or self._pool._shut:
-                self._end()
-                self._pool, self._made_of = clutch.Pool(name="joblib", workers=n_jobs, **options), made_of
-            return self._pool
+            for known, pool, users in self._pools:
+                if known == made_of and not pool._shut:
+                    users.add(user)
+                    return pool
+            self._end(lambda users: not users)
+            pool = clutch.Pool(name="joblib", workers=n_jobs, **options)
+            self._pools.append((made_of, pool, {user}))
+            return pool
+
+    def leave(self, user: object) -> None:
+        with self._lock:
+            for _, _, users in self._pools:
+                users.discard(user)
 
     def close(self) -> None:
         with self._lock:
-            self._end()
+            self._end(lambda users: True)
 
-    def _end(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None and self._made_of[2] == os.getpid():
-            pool.shutdown()
+    def _end(self, is_over: Callable[[set[object]], bool]) -> None:
+        over = [one for one in self._pools if is_over(one[2])]
+        self._pools = [one for one in self._pools if one not in over]
+        for (_, _, pid), pool, _ in over:
+            if pid == os.getpid():
+                pool.shutdown()
 
 
 POOLS = Pools()
@@ -118,13 +130,14 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         self._share_from = memstr_to_bytes(max_nbytes) if isinstance(max_nbytes, str) else max_nbytes
-        if mmap_mode is None:
+        if mmap_mode in (None, "c", "r+", "w+"):  # which may be written to: each task has its own
             self._share_from = None
         given = {name: value for name, value in {**self.backend_kwargs, **options}.items() if name not in OF_LOKY}
         if self.inner_max_num_threads is not None:
             names = self.MAX_NUM_THREADS_VARS
             given["env"] = {**dict.fromkeys(names, str(self.inner_max_num_threads)), **given.get("env", {})}
-        self._pool = POOLS.get(n_jobs, given)
+        self._pool = POOLS.get(self, n_jobs, given)
+        self._seen: dict[int, weakref.ref[Any]] = {}
         self._shared: dict[int, tuple[Any, Shared[Any]]] = {}
         self._under_way: set[Any] = set()
         return n_jobs
@@ -132,7 +145,7 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Any:
         """Schedule a batch. Returns a `clutch.Future`."""
         assert self._pool is not None, "joblib configures a backend before it submits"
-        if self._share_from is None or "numpy" not in sys.modules:
+        if "numpy" not in sys.modules:
             future = self._pool.submit(func)
         else:
             future = self._pool.submit(run, self._pickled(func))
@@ -144,20 +157,28 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
 
     def _pickled(self, func: Callable[[], Any]) -> bytes:
         with io.BytesIO() as file:
-            pickler = Sharing(file, functools.partial(self._place, sys.modules["numpy"].ndarray))
+            pickler = Sharing(file, self._place)
             pickler.classes_by_name = self._pool._has_main  # type: ignore[union-attr]
             pickler.dump(func)
             return file.getvalue()
 
-    def _place(self, array_type: type, value: Any) -> Any:
-        """How a large array is pickled; NotImplemented for all else."""
-        if type(value) is not array_type or value.nbytes < (self._share_from or 0) or value.dtype.hasobject:
+    def _place(self, value: Any) -> Any:
+        """How an array is pickled; NotImplemented for all else. One that is in a file is opened again; a large one that
+        comes a second time is written into memory for all workers."""
+        numpy = sys.modules["numpy"]
+        if type(value) is numpy.memmap and (place := place_in_file(numpy, value)) is not None:
+            return open_again, place
+        if type(value) is not numpy.ndarray or self._share_from is None or value.nbytes < self._share_from:
             return NotImplemented
         found = self._shared.get(id(value))
         if found is None:
+            before = self._seen.get(id(value))
+            if value.dtype.hasobject or before is None or before() is not value:
+                self._seen[id(value)] = weakref.ref(value)
+                return read_only, value.__reduce_ex__(5)
             # Kept beside its memory, so that no other array gets its id meanwhile.
             found = self._shared[id(value)] = value, self._pool.share(value)  # type: ignore[union-attr]
-        return read_only, (found[1],)
+        return shared_and_read_only, (found[1],)
 
     def retrieve_result_callback(self, out: Any) -> Any:
         return out.result()
@@ -167,8 +188,9 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
 
     def terminate(self) -> None:
         """The end of a `Parallel` call: the pool stays for the next one."""
+        POOLS.leave(self)
         self._pool = None
-        self._shared = {}
+        self._shared, self._seen = {}, {}
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
@@ -194,10 +216,38 @@ def run(batch: bytes) -> Any:
     return pickle.loads(batch)()
 
 
-def read_only(shared: Shared[Any]) -> Any:
+def shared_and_read_only(shared: Shared[Any]) -> Any:
     array = shared.value.view()
     array.flags.writeable = False
     return array
+
+
+def read_only(make: Callable[..., Any], arguments: tuple[Any, ...], *state: Any) -> Any:
+    """An array by what it reduces to."""
+    array = make(*arguments)
+    if state and state[0] is not None:
+        array.__setstate__(state[0])
+    array.flags.writeable = False
+    return array
+
+
+def place_in_file(numpy: Any, value: Any) -> tuple[Any, ...] | None:
+    """The arguments of `open_again` for a memory map, or None for one that is no plain part of its file."""
+    root = value
+    while type(root.base) is numpy.memmap:
+        root = root.base
+    order = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else None
+    if root.filename is None or order is None or not isinstance(root.base, mmap.mmap):
+        return None
+    offset = root.offset + value.ctypes.data - root.ctypes.data
+    mode = "r+" if root.mode == "w+" else root.mode
+    return str(root.filename), value.dtype, mode, offset, value.shape, order
+
+
+def open_again(filename: str, dtype: Any, mode: str, offset: int, shape: tuple[int, ...], order: str) -> Any:
+    import numpy
+
+    return numpy.memmap(filename, dtype, mode, offset, shape, order)  # type: ignore[call-overload]
 
 
 def is_in_worker() -> bool:

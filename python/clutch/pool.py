@@ -30,6 +30,7 @@ from clutch._pool.caller import (
     log_level,
     main_of_caller,
     own_authkey,
+    refuse_in_place_of_zygote,
     refuse_in_subinterpreter,
 )
 from clutch._pool.calls import Calls
@@ -38,6 +39,7 @@ from clutch._pool.future import Future, Stream
 from clutch._pool.map import Batches, Limits
 from clutch._pool.values import values_of_program
 from clutch._worker import settings
+from clutch._worker.surroundings import ZYGOTE_OF
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
@@ -120,6 +122,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._never_open(IMPORTED.format(pool=spec.name, module=module))
             return
         refuse_in_subinterpreter()
+        refuse_in_place_of_zygote()
         watch_forks()
         self._grace = spec.core["grace_ms"] / 1000
         deadline_ms = spec.core["deadline_ms"]
@@ -133,7 +136,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         main = main_of_caller() if spec.folder is None else None
         if main is not None:
             # What workers know as __mp_main__ comes back by that name.
-            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
+            sys.modules["__mp_main__"] = sys.modules["__main__"]
         launch = dict(core["launch"])
         launch["sys_path"] = launch.get("sys_path") or caller_path(core["python"])
         launch["main"] = main
@@ -153,7 +156,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
         new_future = functools.partial(self.future_class.__new__, self.future_class)
         new_stream = functools.partial(self.stream_class.__new__, self.stream_class)
-        own = tag, list(os.environ.items())
+        own = tag, [*os.environ.items(), (ZYGOTE_OF, str(os.getpid()))]
         self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False
         POOLS.add(self)

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import CASES, Case
+from cases import CASES, STANDARD, Case
 from servers import SERVERS
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +32,11 @@ INSTALL_SECONDS_MAX = 600
 PROFILES = ("process", "thread", "async", "greenlet")
 
 TARGET = """\
+import clutch
 {top}
 
 
+@clutch.tool
 def use(n):
 {use}
 """
@@ -47,9 +49,9 @@ profile, calls = sys.argv[1], 6
 
 def describe(future):
     try:
-        return repr(future.result(60))
+        return repr(future.result(60)), None
     except BaseException as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 if __name__ == "__main__":
@@ -143,7 +145,9 @@ def run(case: Case, folder: Path, profiles: tuple[str, ...]) -> Outcome:
     )
     (place / "after_import.py").write_text(AFTER_IMPORT)
     (place / "program.py").write_text(PROGRAM)
-    version = output([python, "-c", f"import importlib.metadata as m; print(m.version({case.requires[0]!r}))"], place)
+    of_library = f"import importlib.metadata as m; print(m.version({case.requires[0].partition('[')[0]!r}))"
+    of_python = "import platform; print('CPython', platform.python_version())"
+    version = output([python, "-c", of_library if case.requires != STANDARD else of_python], place)
     found = json.loads(output([python, "after_import.py"], place).splitlines()[-1])
     outcome = Outcome(case, version.strip(), found["threads"], found["sockets"])
     for profile in profiles:
@@ -170,9 +174,14 @@ def verdict_of(case: Case, done: subprocess.CompletedProcess[str], alone: list[s
         return f"the program ends with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}"
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if result["restarts"]:
-        return f"{result['restarts']} workers died: {result['seen'][0]}"
-    wrong = [one for one, there in zip(alone, result["seen"], strict=True) if one != there and not case.differs]
-    return f"other answers: {result['seen']}" if wrong else "works"
+        return f"{result['restarts']} workers died: {next(filter(None, (error for _, error in result['seen'])), '')}"
+    values = [value for value, _ in result["seen"]]
+    errors = [error for _, error in result["seen"] if error is not None]
+    if errors:
+        return f"{len(errors)} of {len(values)} calls raise: {errors[0]}"
+    if case.is_random and len(set(values)) < len(values):
+        return f"equal numbers in two workers: {values}"
+    return "works" if values == alone or case.differs or case.is_random else f"other answers: {values}"
 
 
 def said(stderr: str) -> str:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+STANDARD = ("cloudpickle",)
+"""What a case of the standard library requires: nothing that is not there anyway."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A library as programs use it. `top` runs at the import of the target; `use` is the body of `use(n)`."""
@@ -18,7 +22,9 @@ class Case:
     use: str
     server: str | None = None
     differs: bool = False
-    """Answers are not those of another process: random ones, process ids."""
+    """Answers may be others than those of a program without a pool."""
+    is_random: bool = False
+    """Each answer is another one, in whatever worker."""
     in_greenlets: bool = True
     answered: str = ""
     """Why what it does instead of working is right."""
@@ -42,7 +48,7 @@ CASES = [
         "import numpy as np\nrng = np.random.default_rng()",
         "return float(rng.random())",
         "numpy",
-        differs=True,
+        is_random=True,
     ),
     case(
         "scipy",
@@ -221,7 +227,7 @@ CASES = [
         "an open database",
         "import os, sqlite3, tempfile\ndb = sqlite3.connect(os.path.join(tempfile.mkdtemp(), 'a.db'), check_same_thread=False)\ndb.execute('create table t (v)')\ndb.executemany('insert into t values (?)', [(n,) for n in range(10)])\ndb.commit()",
         "return db.execute('select v from t where v = ?', (n,)).fetchone()[0]",
-        "cloudpickle",
+        STANDARD[0],
     ),
     case(
         "sqlalchemy-sqlite",
@@ -413,14 +419,14 @@ CASES = [
         "a listener that runs",
         "import logging, logging.handlers, queue\nq = queue.Queue()\nseen = []\nhandler = logging.Handler()\nhandler.emit = seen.append\nlistener = logging.handlers.QueueListener(q, handler)\nlistener.start()\nlog = logging.getLogger('a')\nlog.addHandler(logging.handlers.QueueHandler(q))",
         "import time\nseen.clear()\nlog.warning('x')\nuntil = time.monotonic() + 5\nwhile not seen and time.monotonic() < until:\n    time.sleep(0.01)\nreturn len(seen)",
-        "cloudpickle",
+        STANDARD[0],
     ),
     case(
         "thread-pool",
         "an executor that has run",
         "from concurrent.futures import ThreadPoolExecutor\ne = ThreadPoolExecutor(2)\ne.submit(abs, 1).result()",
         "return e.submit(abs, -n).result(10)",
-        "cloudpickle",
+        STANDARD[0],
     ),
     case(
         "sentry-sdk",
@@ -458,15 +464,15 @@ CASES = [
         "a generator without a seed",
         "from faker import Faker\nfake = Faker()",
         "return fake.name()",
-        differs=True,
+        is_random=True,
     ),
     case(
         "random",
         "a generator without a seed",
         "import random\nr = random.Random()",
         "return r.random()",
-        "cloudpickle",
-        differs=True,
+        STANDARD[0],
+        is_random=True,
     ),
     # Frameworks and the rest.
     case(
@@ -528,7 +534,7 @@ CASES = [
         "a loop that has run",
         "import asyncio\nloop = asyncio.new_event_loop()\nloop.run_until_complete(asyncio.sleep(0))",
         "return loop.run_until_complete(asyncio.sleep(0, n))",
-        "cloudpickle",
+        STANDARD[0],
         in_greenlets=False,
     ),
     case(
@@ -536,7 +542,7 @@ CASES = [
         "a manager",
         "import multiprocessing\n",
         "return multiprocessing.get_context('spawn').Lock().acquire()",
-        "cloudpickle",
+        STANDARD[0],
     ),
     case("jinja2", "a template", "from jinja2 import Template\nt = Template('{{ n }}')", "return t.render(n=n)"),
     case(

@@ -31,6 +31,7 @@ mod transact;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use clutch_wire::Codec;
@@ -83,6 +84,8 @@ pub struct Pool {
     pub config: Arc<PoolConfig>,
     telemetry: Emitter,
     regions: Arc<RegionPool>,
+    /// Number of dropped regions when workers were last told of them.
+    told_dropped: AtomicU32,
     core: Mutex<Core>,
     links: Links,
     status: StatusBoard,
@@ -98,6 +101,7 @@ impl Pool {
         let links = Links::new()?;
         let pool = Arc::new(Pool {
             regions: Arc::new(RegionPool::for_many_readers(links.notices.waker()?)),
+            told_dropped: AtomicU32::new(0),
             core: Mutex::new(Core::new(config.clone(), telemetry.clone())),
             links,
             status: StatusBoard::new(&config),

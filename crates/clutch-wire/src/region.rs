@@ -377,12 +377,26 @@ mod tests {
         let (pool, mut due) = (pool(), None);
         let held: Arc<dyn Any + Send + Sync> = Arc::new(pool.store_shared(&[7; LARGE]).expect("shared memory"));
         let alive = Arc::downgrade(&held);
-        pool.hold(&held);
-        pool.hold(&held);
+        pool.hold(&held, LARGE);
+        pool.hold(&held, LARGE);
         drop(held);
         let swept = (0..100).take_while(|_| sweep_then(&pool, &mut due)).count();
         assert!(alive.upgrade().is_none() && (5..50).contains(&swept), "after {swept} sweeps");
         assert_eq!(pool.bytes(), (0, 0));
+    }
+
+    #[test]
+    fn failure_66_a_few_are_held_and_not_much() {
+        let pool = pool();
+        let hold = |bytes: usize| {
+            let held: Arc<dyn Any + Send + Sync> = Arc::new(pool.store_shared(&[7; LARGE]).expect("shared memory"));
+            pool.hold(&held, bytes);
+            Arc::downgrade(&held)
+        };
+        let few: Vec<_> = (0..10).map(|_| hold(LARGE)).collect();
+        assert_eq!(few.iter().filter(|held| held.strong_count() > 0).count(), 4);
+        let large: Vec<_> = (0..3).map(|_| hold(200 << 20)).collect();
+        assert_eq!(few.iter().chain(&large).filter(|held| held.strong_count() > 0).count(), 1, "the last one");
     }
 
     #[test]

@@ -87,10 +87,19 @@ def is_slot(kind: type, name: str, value: Any) -> bool:
     return type(value) is types.MemberDescriptorType and (value.__objclass__, value.__name__) == (kind, name)
 
 
+changes_of_classes = 0
+"""Raised whenever a class of this process gets another state: what was read before may refer to it."""
+
+
 def restore_class(kind: type, state: tuple[Any, ...]) -> None:
     """Restores a class, except where it was made: a copy that comes back does not change it."""
+    global changes_of_classes
     if kind not in own:
+        changes_of_classes += 1
         received.add(kind)
+        for name in set(vars(kind)) - set(state[0]):
+            if not (name.startswith("__") or type(vars(kind)[name]) is types.MemberDescriptorType):
+                delattr(kind, name)
         cloudpickle.cloudpickle._class_setstate(kind, state)
 
 

@@ -11,7 +11,6 @@ import os
 import pickle
 import threading
 import weakref
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -23,8 +22,6 @@ LARGE_BYTES = 64 << 10
 """Smaller values go with the message itself."""
 ALIGNMENT = 64
 """Of each buffer, in bytes: as of numpy's largest vector types."""
-KEPT_MAX = 16
-"""Shared values that a worker keeps, though no call of it has one at the moment."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,14 @@ class Place:
     def read(self) -> Any:
         """Unpickle the value, in a process that can read the memory of the one that wrote it."""
         return unpickled(self.map(), self.spans)
+
+    def is_there(self) -> bool:
+        """Returns whether the program still has it."""
+        try:
+            found = os.stat(f"/proc/{self.pid}/fd/{self.descriptor}")
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.file
 
     def map(self) -> mmap.mmap:
         """Raise LookupError if the program has let go of it."""
@@ -167,7 +172,8 @@ class Received(Shared[T]):
 
 OWN: weakref.WeakValueDictionary[Place, Shared[Any]] = weakref.WeakValueDictionary()
 """What this process shares: it comes back as itself."""
-kept: OrderedDict[Place, Received[Any]] = OrderedDict()
+kept: dict[Place, Received[Any]] = {}
+"""What others share with this process: until it gets another one, and finds that they have let go of it."""
 
 
 def share(value: T, has_main: bool) -> Shared[T]:
@@ -181,13 +187,11 @@ def received(place: Place) -> Shared[Any]:
     own = OWN.get(place) if place.pid == os.getpid() else None
     if own is not None:
         return own
-    found = kept.get(place) or kept.setdefault(place, Received(place))
-    try:
-        kept.move_to_end(place)
-        while len(kept) > KEPT_MAX:
-            kept.popitem(last=False)
-    except KeyError:
-        """Another thread has taken it out."""
+    found = kept.get(place)
+    if found is None:
+        for other in [one for one in list(kept) if not one.is_there()]:
+            kept.pop(other, None)
+        found = kept.setdefault(place, Received(place))
     return found
 
 

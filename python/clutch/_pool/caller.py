@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import importlib
 import os
@@ -16,7 +17,8 @@ from typing import Any
 
 from clutch._pickle import dumps
 from clutch._pickle.shared import written
-from clutch.errors import BadArguments
+from clutch._worker.surroundings import ZYGOTE_OF
+from clutch.errors import BadArguments, ConfigError
 
 
 def encode_initializer(
@@ -70,9 +72,19 @@ def imports_of_main() -> list[str]:
         if issubclass(type(one), types.ModuleType):
             used.add(one.__name__)
         elif issubclass(type(one), type | types.FunctionType | types.BuiltinFunctionType):
-            used.add(one.__module__)
+            with contextlib.suppress(Exception):  # a metaclass may say what it likes
+                used.add(one.__module__)
     known = sys.stdlib_module_names | {"clutch"}
     return sorted(name for name in used if isinstance(name, str) and name.partition(".")[0] in known)
+
+
+def refuse_in_place_of_zygote() -> None:
+    """Raises in a program that another one has started as if it were an interpreter: each would start the next one."""
+    if ZYGOTE_OF in os.environ:
+        raise ConfigError(
+            f"process {os.environ[ZYGOTE_OF]} has started {sys.executable or 'this program'} as the Python of its "
+            "workers, and that runs a program of its own instead: give that pool an interpreter with the option python="
+        )
 
 
 def is_patched() -> bool:

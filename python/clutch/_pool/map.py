@@ -17,7 +17,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._pool.item_notes import Shown, kept, note_item, note_items, shown
-from clutch._pool.progress import Bar
+from clutch._pool.progress import Bar, TextBar
 from clutch.errors import BadArguments, ClutchError
 
 # A batch should run about this long: long against its way to the worker, short against the whole.
@@ -312,7 +312,7 @@ class Batches:
             self._progress(given)
 
     def _end_progress(self) -> None:
-        if isinstance(self._progress, Bar):
+        if isinstance(self._progress, Bar | TextBar):
             self._progress.close()
 
     def leave_to_the_parent(self) -> None:

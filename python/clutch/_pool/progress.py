@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import time
 from collections.abc import Callable, Iterable, Sized
 from typing import Any
+
+
+class TextBar:
+    """Counts on one line of stderr, for a notebook without widgets."""
+
+    EACH_SECONDS = 0.1
+
+    def __init__(self, total: int | None) -> None:
+        self._total, self._done, self._next, self._shown = total, 0, 0.0, False
+
+    def __call__(self, items: int) -> None:
+        self._done += items
+        if time.monotonic() >= self._next:
+            self._show()
+
+    def _show(self) -> None:
+        self._next, self._shown = time.monotonic() + self.EACH_SECONDS, True
+        of = f"/{self._total} ({100 * self._done // max(1, self._total)} %)" if self._total is not None else ""
+        self._write(f"\r{self._done}{of}")
+
+    def close(self) -> None:
+        if self._shown:
+            self._show()
+            self._write("\n")
+        self._shown = False
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class Bar:
@@ -27,12 +59,17 @@ class Bar:
         self._progress.stop()
 
 
+def is_notebook_without_widgets() -> bool:
+    return "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is None
+
+
 def hook_of(progress: bool | Callable[[int], object], iterables: Iterable[Any]) -> Callable[[int], object] | None:
     """The callable that is told how many more items are done. Raises TypeError."""
     if progress is True:
         sized = [len(one) if isinstance(one, Sized) else None for one in iterables]
         known = [size for size in sized if size is not None]
-        return Bar(min(known) if len(known) == len(sized) else None)
+        total = min(known) if len(known) == len(sized) else None
+        return TextBar(total) if is_notebook_without_widgets() else Bar(total)
     if progress is False or progress is None:
         return None
     if not callable(progress):

@@ -65,8 +65,8 @@ def names_in(module: types.ModuleType) -> Names:
 def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
     for value in list(vars(module).values()):
         # By its real type: what poses as something else may raise when it is looked at.
-        is_own_class = issubclass(type(value), type) and value.__module__ == module.__name__
-        members = [getattr(one, "__func__", one) for one in vars(value).values()] if is_own_class else [value]
-        for one in members:
-            if type(one) is types.FunctionType and one.__globals__ is vars(module):
-                yield one.__code__
+        is_own_class = type(value) is type and vars(value).get("__module__") == module.__name__
+        for one in list(vars(value).values()) if is_own_class else [value]:
+            function = one.__func__ if type(one) in (staticmethod, classmethod) else one
+            if type(function) is types.FunctionType and function.__globals__ is vars(module):
+                yield function.__code__

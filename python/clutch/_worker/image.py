@@ -276,10 +276,12 @@ class Image:
 
     # ---- in a worker
 
-    def start(self, worker: _core.Worker | None = None) -> None:
-        """Create the instance of a class target, run the hooks, and create the tool of an app."""
+    def start(self, worker: _core.Worker | None = None, imported: Callable[[], object] = lambda: None) -> None:
+        """Create the instance of a class target, run the hooks, and create the tool of an app. `imported` is called
+        when the target has been imported here."""
         if not self.imported:
             self.import_target()
+            imported()
         if self._makes_instance():
             self._find_marked(self.found())
         elif self.options.get("initializer"):

@@ -45,7 +45,8 @@ class ImportWatch:
         self._seeded: dict[int, weakref.ref[Any]] = {}
         self.entropy: set[int] = set()
         """Numbers that numpy has seeded generators with, when it was given none."""
-        self._patched: list[tuple[Any, str, Any]] = []
+        self._patched: list[tuple[Any, str, Any, Any]] = []
+        """Holder, name, what was there, what is there meanwhile. Empty when the watch is over."""
 
     def __enter__(self) -> ImportWatch:
         watch = self
@@ -62,7 +63,7 @@ class ImportWatch:
 
         def seed_noted(generator: random.Random, a: Any = None, version: int = 2) -> None:
             watch._seeded.pop(id(generator), None)
-            if a is None:
+            if a is None and watch._patched:
                 watch._seeded[id(generator)] = weakref.ref(generator)
             seed(generator, a, version)
 
@@ -79,7 +80,10 @@ class ImportWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for holder, name, original in self._patched:
+        """What the target has patched meanwhile stays: its own calls ours, which only passes on from now on."""
+        for holder, name, original, ours in self._patched:
+            if vars(holder).get(name) is not ours:
+                continue
             if original is None:
                 delattr(holder, name)
             else:
@@ -87,7 +91,7 @@ class ImportWatch:
         self._patched.clear()
 
     def _patch(self, holder: Any, name: str, replacement: Any) -> None:
-        self._patched.append((holder, name, vars(holder).get(name)))  # None: it is inherited
+        self._patched.append((holder, name, vars(holder).get(name), replacement))  # None: it is inherited
         setattr(holder, name, replacement)
 
     @property
@@ -96,7 +100,7 @@ class ImportWatch:
         return [generator for known in self._seeded.values() if (generator := known()) is not None]
 
     def note(self, what: str) -> None:
-        if (place := self.place()) is not None:
+        if self._patched and (place := self.place()) is not None:
             self.starters.setdefault(what, place)
 
     def place(self) -> str | None:

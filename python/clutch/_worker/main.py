@@ -73,10 +73,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     try:
         signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
-        if image.options.get("settings") is not None:
-            from clutch._worker import settings
-
-            settings.apply(image.options["settings"])
+        apply_settings(image)
         start(image, worker)
         copies.leave_if_copy()
         if image.told_of_values is not None and order["nr"] == 0:
@@ -107,6 +104,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 
 def start(image: Image, worker: _core.Worker) -> None:
     """Run the initializer, as concurrent.futures does; then create the class target and run the hooks."""
+    if image.script is not None:
+        image.script.when_loaded = lambda: apply_settings(image)
     if image.options.get("initializer"):
         function, given = pickle.loads(base64.b64decode(image.options["initializer"]))
         initializer, arguments = pickle.loads(function), read_arguments(given)
@@ -115,7 +114,16 @@ def start(image: Image, worker: _core.Worker) -> None:
             initializer(*arguments)
         else:
             by_value.initialize(initializer, arguments)
-    image.start(worker)
+    # The program's come over what the imports have set, and the initializer's over those.
+    image.start(worker, (lambda: None) if image.options.get("initializer") else lambda: apply_settings(image))
+
+
+def apply_settings(image: Image) -> None:
+    """Set what the program has set for its whole process."""
+    if image.options.get("settings") is not None:
+        from clutch._worker import settings
+
+        settings.apply(image.options["settings"])
 
 
 def read_arguments(given: Any) -> Any:

@@ -15,6 +15,7 @@ import runpy
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from clutch._worker import failure
@@ -67,6 +68,7 @@ class Script:
         self._module = types.ModuleType(NAME)
         self._loading = Exclusive()
         self._is_loaded = False
+        self.when_loaded: Callable[[], object] = lambda: None
         vars(self._module)["__getattr__"] = self._find
         sys.modules["__main__"] = sys.modules[NAME] = self._module
 
@@ -144,6 +146,7 @@ class Script:
         del vars(self._module)["__getattr__"]
         vars(self._module).update(content)
         self._is_loaded = True
+        self.when_loaded()
 
     def _execute(self, code: types.CodeType) -> dict[str, Any]:
         """Run the code as `runpy` does: lookups meanwhile, as by dataclasses, find the partly executed module."""

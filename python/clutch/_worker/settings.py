@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
+import functools
+import importlib.util
 import os
 import pickle
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -172,8 +174,43 @@ def of_program(has_main: bool) -> str | None:
 
 
 def apply(text: str) -> None:
-    """Sets what the program has set. What is of a library that is not here is left out."""
+    """Sets what the program has set: of a library that is not loaded here, as soon as it is."""
+    late: dict[str, Callable[[Any], object]] = {}
     for number, body in pickle.loads(base64.b64decode(text)).items():
         setting = SETTINGS[number]
-        with contextlib.suppress(Exception):
-            setting.write(importlib.import_module(setting.module), pickle.loads(body))
+        if setting.module in sys.modules or setting.module in sys.stdlib_module_names:
+            with contextlib.suppress(Exception):
+                setting.write(importlib.import_module(setting.module), pickle.loads(body))
+        else:
+            late[setting.module] = functools.partial(write_late, setting, body)
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one) is not AtImport]
+    if late:
+        sys.meta_path.insert(0, AtImport(late))  # type: ignore[arg-type]
+
+
+def write_late(setting: Setting, body: bytes, module: Any) -> None:
+    with contextlib.suppress(Exception):
+        setting.write(module, pickle.loads(body))
+
+
+class AtImport:
+    """Finder that calls a function with a module right after its import. It finds nothing itself."""
+
+    def __init__(self, late: dict[str, Callable[[Any], object]]) -> None:
+        self._late = late
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        call = self._late.pop(name, None)
+        if call is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                run(module)
+                call(module)
+
+            with contextlib.suppress(AttributeError):  # a loader that takes no attributes
+                spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -17,11 +17,11 @@ Digests = dict[str, dict[str, int]]
 """Of values, by module and name."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 GROUPS = (tuple, list, set, frozenset, dict)
+SIZED = (*GROUPS, str, bytes)
 ITEMS_MAX = 1000
-"""Of a value that is compared, with those in it."""
-TEXT_MAX = 1 << 16
+"""Of a value that is compared, with those in it; also the longest text."""
+BITS_MAX = 1 << 10
 NAMES_SHOWN = 5
-MAKERS = ("bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple")
 
 
 def shared() -> mmap.mmap:
@@ -61,29 +61,30 @@ def differing(values: Digests) -> list[str]:
 
 
 def fixed_in(file: str | None) -> set[str]:
-    """Names that the top of a module sets to what its text says. A time, a process id or a random number differs in
-    each process, and that is no change of the program's."""
+    """Names that the top of a module sets to what its text says. What is computed may differ in each process (a time,
+    a process id, the order of a set), and what is empty at first is a cache or the like: no change of the program's.
+    """
     import ast
 
     fixed: set[str] = set()
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        for statement in ast.parse(open(file or "", "rb").read()).body:  # noqa: SIM115
+    with contextlib.suppress(OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+        with open(file or "", "rb") as source:
+            top = ast.parse(source.read()).body
+        for statement in top:
             targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-            value = getattr(statement, "value", None)
             names = {one.id for target in targets if target for one in ast.walk(target) if isinstance(one, ast.Name)}
-            if value is not None and all(map(is_fixed, ast.walk(value))):
-                fixed |= names
-            else:
-                fixed -= names
+            fixed = fixed | names if is_literal(getattr(statement, "value", None)) else fixed - names
     return fixed
 
 
-def is_fixed(node: Any) -> bool:
+def is_literal(value: Any) -> bool:
     import ast
 
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in MAKERS
-    return not isinstance(node, ast.Attribute | ast.Await)
+    try:
+        read = ast.literal_eval(value)
+    except (TypeError, ValueError):
+        return False
+    return bool(read) or not isinstance(read, GROUPS)
 
 
 def differs(value: Any, digest: int) -> bool:
@@ -92,20 +93,28 @@ def differs(value: Any, digest: int) -> bool:
 
 
 def digest_of(value: Any) -> int | None:
-    """The digest of a value that is plain, or made of such; None of any other, and of large ones."""
+    """The digest of a value that is plain, or made of such; None of any other, and of large ones. Runs nobody's code."""
     digest, left, count = 0, [value], 0
     while left:
         one, count = left.pop(), count + 1
         kind = type(one)
+        if (
+            count > ITEMS_MAX
+            or (kind in SIZED and len(one) > ITEMS_MAX)
+            or (kind is int and one.bit_length() > BITS_MAX)
+        ):
+            return None
         if kind in PLAIN:
             text = repr(one)
         elif kind in GROUPS:
             text = str(len(one))
             items = list(one.items()) if kind is dict else list(one)
-            left += sorted(items, key=repr) if kind in (set, frozenset) else items
+            if kind in (set, frozenset):
+                if not all(type(item) in PLAIN for item in items):
+                    return None
+                items.sort(key=repr)
+            left += items
         else:
-            return None
-        if count > ITEMS_MAX or len(text) > TEXT_MAX:
             return None
         digest = zlib.crc32(f"{kind.__name__} {text};".encode(errors="replace"), digest)
     return digest

@@ -24,12 +24,14 @@ from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
 from clutch._worker.script import ScriptError
+from clutch._worker.surroundings import ZYGOTE_OF
 
 MAX_REASON_CHARACTERS = 20_000
 
 
 def main() -> None:
     """Entry point: `python -P -c "from clutch._worker.zygote import main; main()"`, with the control socket as fd 0."""
+    os.environ.pop(ZYGOTE_OF, None)
     plan, surroundings = Plan.taken(), StartedWith()
     control = _core.ZygoteControl(socket := _take_control_socket())
     interrupt.heed_dispatcher_alone()

@@ -48,13 +48,15 @@ class NotAnInterpreter(Exception):
 def current() -> Interpreter:
     free_threaded = "t" in sys.abiflags
     return Interpreter(
-        sys.executable, sys.implementation.name, sys.version_info[:3], free_threaded, os.path.realpath(sys.executable)
+        *(sys.executable or "", sys.implementation.name, sys.version_info[:3], free_threaded),
+        os.path.realpath(sys.executable or ""),
     )
 
 
 def resolve(python: str | None, folder: Path | None) -> Interpreter:
     """The interpreter that an option `python` names: a path relative to `folder`, or a name on the PATH."""
     if python is None:
+        check_own()
         return current()
     path = _path(python, folder)
     if path == sys.executable:
@@ -64,6 +66,17 @@ def resolve(python: str | None, folder: Path | None) -> Interpreter:
         oldest = ".".join(map(str, OLDEST))
         raise NotAnInterpreter(f"is {found.implementation} {found.label}; CPython {oldest} or newer is needed")
     return found
+
+
+def check_own() -> None:
+    """Raises where this program's own executable is no interpreter that workers could run."""
+    if getattr(sys, "frozen", False):
+        raise NotAnInterpreter(
+            f"this program is frozen: {sys.executable} would start it again instead of a worker. Give the path of a Python "
+            "that has clutch and the modules of the tools"
+        )
+    if not sys.executable or not os.access(sys.executable, os.X_OK):
+        raise NotAnInterpreter(f"this program has no interpreter of its own (sys.executable is {sys.executable!r})")
 
 
 def _path(python: str, folder: Path | None) -> str:

@@ -77,6 +77,12 @@ if __name__ == "__main__":
 ARRAYS = """
 import numpy
 
+def fill(out, n):
+    out[n] = n + 1
+
+def descriptors():
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
 def seen(array, number):
     total = float(array.sum())
     kilobytes = anonymous = 0
@@ -99,13 +105,26 @@ def seen(array, number):
 if __name__ == "__main__":
     big = numpy.ones(2_000_000)
     with joblib.parallel_config(backend="clutch", n_jobs=2):
-        for total, kilobytes, anonymous, wrote in Parallel()(delayed(seen)(big, number) for number in range(20)):
-            assert (total, wrote) == (2e6, False), (total, wrote)
+        made = Parallel()(delayed(seen)(big, number) for number in range(20))
+        assert {(total, wrote) for total, _, _, wrote in made} == {(2e6, False)}, made
+        for _, kilobytes, anonymous, _ in made[-8:]:
             assert kilobytes >= big.nbytes >> 10 and anonymous < 64, (kilobytes, anonymous)
         big[0] = 5
         assert {one[0] for one in Parallel()(delayed(seen)(big, number) for number in range(4))} == {2e6 + 4}
+        for mode in ("c", "r+"):
+            assert all(one[3] for one in Parallel(mmap_mode=mode)(delayed(seen)(big, n) for n in range(4)))
         for total, kilobytes, anonymous, wrote in Parallel(max_nbytes=None)(delayed(seen)(big, n) for n in range(4)):
             assert wrote
+        out = numpy.memmap("out.bin", dtype=float, shape=(8, 2), mode="w+")
+        Parallel()(delayed(fill)(out, n) for n in range(4))
+        Parallel()(delayed(fill)(out[4:], n) for n in range(4))
+        assert out.tolist() == [[n + 1, n + 1] for n in (0, 1, 2, 3, 0, 1, 2, 3)], out
+        generator = Parallel(n_jobs=2, return_as="generator")(delayed(abs)(n) for n in range(60))
+        assert next(generator) == 0
+        assert sum(Parallel(n_jobs=3)(delayed(abs)(n) for n in range(60))) == 1770 == sum(generator)
+        for one in Parallel()(delayed(seen)(numpy.full(200_000, n), n) for n in range(60)):
+            assert not one[3]
+        assert sum("clutch-shared" in os.readlink(f"/proc/self/fd/{fd}") for fd in descriptors()) == 0
     assert big[0] == 5
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PREFACE = """
-import os, sys
+import os, sys, time
 from clutch import Pool
 
 class Heavy:
@@ -107,6 +107,40 @@ with Pool(workers=2, **shape) as pool:
     assert set(pool.map(first_of_view, range(1000), chunksize=1)) == {0}
 """
 
+GONE = """
+def first_of(item):
+    return heavy.view[0]
+
+with Pool(workers=1, **shape) as pool:
+    assert set(pool.map(first_of, range(100))) == {0}
+    pid = pool.call(os.getpid)
+    maps = f"/proc/{pid}/maps"
+    until = time.monotonic() + 60
+    while "clutch-region" in open(maps).read():  # of an idle worker
+        assert time.monotonic() < until, [line for line in open(maps) if "clutch-region" in line]
+        time.sleep(0.1)
+"""
+
+CLASSES = """
+class Conf:
+    factor = 1
+
+def f(x):
+    time.sleep(0.001)
+    return Conf.factor
+
+def leave():
+    Conf.extra = 1
+
+with Pool(workers=2, **shape) as pool:
+    first = pool.map(f, range(100), chunksize=1)
+    Conf.factor = 100
+    second = pool.map(f, range(100), chunksize=1)
+    assert (set(first), set(second)) == ({1}, {100})
+    pool.call(leave)
+    assert not any(pool.map(lambda _: hasattr(Conf, "extra"), range(10), chunksize=1))
+"""
+
 SHARED_WITH_ARGUMENTS = """
 class Box:
     def __init__(self): self.filler = "x"
@@ -153,7 +187,11 @@ def test_a_function_with_large_globals(tmp_path: Path, program: str, profile: st
     run(tmp_path, program, profile)
 
 
-@pytest.mark.parametrize("program", [SHARED_WITH_ARGUMENTS, UNSENDABLE], ids=["with_arguments", "unsendable"])
+@pytest.mark.parametrize(
+    "program",
+    [SHARED_WITH_ARGUMENTS, UNSENDABLE, CLASSES, GONE],
+    ids=["with_arguments", "unsendable", "classes", "gone"],
+)
 def test_a_function_and_its_arguments_by_value(tmp_path: Path, program: str) -> None:
     run(tmp_path, program, "process")
 

@@ -170,6 +170,66 @@ def test_values_that_differ_are_told_by_name(tmp_path: Path) -> None:
     assert "in conf.OPTIONS: they" in second, "the initializer has set the other one"
 
 
+def test_they_come_over_what_the_top_of_the_script_sets(tmp_path: Path) -> None:
+    program = """
+import decimal, threading
+from clutch import Pool
+
+decimal.getcontext().prec = decimal.DefaultContext.prec = 10
+
+def seen():
+    return decimal.getcontext().prec
+
+def set_here():
+    decimal.getcontext().prec = 70
+
+if __name__ == "__main__":
+    decimal.getcontext().prec = 50
+    for options in ({}, {"preload": False}, {"start": "spawn"}, {"target": "json"}):
+        with Pool(1, **options) if "target" not in options else Pool("json", workers=1) as pool:
+            assert pool.call(seen) == 50, options
+        with Pool(1, initializer=set_here, **options) if "target" not in options else Pool(1) as pool:
+            assert pool.call(seen) == (50 if "target" in options else 70), options
+"""
+    assert run(tmp_path, program) == ""
+
+
+def test_odd_values_of_a_module_do_no_harm(tmp_path: Path) -> None:
+    program = """
+import os
+from clutch import Pool
+
+class Proxy:
+    def __getattr__(self, name): raise RuntimeError("no request")
+
+class View:
+    request = Proxy()
+    def get(self): return BIG, ROWS, BLOB, KINDS, TAG, CACHE, recursive
+
+class Row:
+    def __repr__(self): raise RuntimeError("no session")
+
+BIG = 10 ** 5000
+ROWS = {Row(), Row()}
+BLOB = bytes(10_000_000)
+KINDS = list({"red", "green", "blue", "black"})
+PID = os.getpid()
+TAG = f"run-{PID}"
+CACHE = {}
+recursive = []
+recursive.append(recursive)
+
+def f(x):
+    return x
+
+if __name__ == "__main__":
+    CACHE["a"] = 1
+    with Pool(1) as pool:
+        assert pool.call(f, 1) == 1
+"""
+    assert run(tmp_path, program) == ""
+
+
 def test_options_of_numpy_and_pandas(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     program = """

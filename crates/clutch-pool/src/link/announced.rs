@@ -96,7 +96,7 @@ impl Announced {
     }
 
     /// Has the other end let go of regions that are no more.
-    fn forget_dead(&mut self, out: &mut Pending) {
+    pub fn forget_dead(&mut self, out: &mut Pending) {
         let dropped = self.dropped.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.seen, dropped) == dropped {
             return;

@@ -96,6 +96,7 @@ impl PoolDriver {
         });
         let look_again = (self.0.links.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
         let sweep_at = self.0.regions.sweep_when_due(Instant::now());
+        self.0.tell_dropped();
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.0.core.lock();
         let next = core.machine.next_deadline();

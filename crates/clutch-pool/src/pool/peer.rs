@@ -223,6 +223,19 @@ impl Peer {
         taken
     }
 
+    /// Tells the worker of regions that are no more, and of this map that is over, if there is one.
+    pub(super) fn tell_over(&mut self, map: Option<u64>) -> Arc<Link> {
+        let announced = &mut self.announced;
+        self.link.outbox.push(|out| {
+            announced.forget_dead(out);
+            if let Some(number) = map {
+                // Too short to be refused.
+                let _ = frame::put_simple(&mut out.bytes, Kind::Define, 0, Codec::Empty, &number.to_le_bytes());
+            }
+        });
+        self.link.clone()
+    }
+
     /// The worker could not take the descriptor of this region.
     pub(super) fn was_unreceived(&mut self, region: u32) {
         self.announced.was_unreceived(region);

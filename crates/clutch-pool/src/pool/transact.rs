@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use clutch_wire::Form;
@@ -184,6 +185,24 @@ impl Pool {
             link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Unreceived, u64::from(region), 0));
             self.links.flush(link);
         }
+    }
+
+    /// Workers that run nothing let go of regions that are no more, as those do that get work.
+    pub(super) fn tell_dropped(&self) {
+        let dropped = self.regions.dropped().load(Ordering::Relaxed);
+        if self.told_dropped.swap(dropped, Ordering::Relaxed) != dropped {
+            self.tell_over(None);
+        }
+    }
+
+    /// Workers keep nothing for the next batch of this map: there is none.
+    pub fn forget_map(&self, number: u64) {
+        self.tell_over(Some(number));
+    }
+
+    fn tell_over(&self, map: Option<u64>) {
+        let links: Vec<_> = self.core.lock().peers.values_mut().map(|peer| peer.tell_over(map)).collect();
+        links.iter().for_each(|link| self.links.flush(link));
     }
 
     // ---- frames of workers

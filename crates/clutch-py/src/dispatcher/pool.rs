@@ -198,8 +198,9 @@ impl Open {
 
     fn large(&self, function: &Bound<'_, PyAny>) -> PyResult<Option<Arc<SentFunction>>> {
         let pickled = Pickled::of(function, self.by_value)?;
-        let is_large = pickled.is_large();
-        is_large.then(|| self.sent_functions.store(function, &pickled, self.pool.regions())).transpose()
+        let regions = self.pool.regions();
+        let is_apart = pickled.is_large() && regions.has_room();
+        is_apart.then(|| self.sent_functions.store_and_hold(function, &pickled, regions)).transpose()
     }
 
     fn check_size(&self, py: Python<'_>, encoded: &Encoded) -> PyResult<()> {

@@ -140,6 +140,8 @@ pub struct ByValue {
     pub function: Arc<Function>,
     /// Number of its map; 0: it is for one call.
     pub number: u64,
+    /// As it was read: how often classes had changed by then.
+    pub changes: u64,
     /// Time that reading it took, which no item has cost.
     pub loading: Duration,
 }

@@ -23,7 +23,7 @@ use super::streams::{Stream, Streams, end_waits};
 use super::writer::link_broke;
 
 /// Takes the definition of a function: its number, and how its body is to be read. Runs none of the user's code: that may
-/// take for ever, and whatever else the worker does waits for who reads.
+/// take for ever, and whatever else the worker does waits for who reads. (But for finalizers, where a map is over.)
 pub type OnDefine = Box<dyn Fn(Python<'_>, u32, Codec, &[u8]) -> PyResult<()> + Send + Sync>;
 
 #[derive(Default)]

@@ -26,8 +26,13 @@ const SWEEP_EACH: Duration = Duration::from_secs(1);
 /// Number of sweeps that a region must be free for before it is returned to the kernel.
 const SWEEPS_KEPT: u8 = 1;
 
-/// Number of sweeps for which something is held that may be wanted again.
+/// Number of sweeps for which something is held that may be wanted again, and how much of it is: in number, and in bytes
+/// beyond the last.
 const SWEEPS_HELD: u8 = 10;
+
+const HELD_MAX: usize = 4;
+
+const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
 /// where the process may not have many more descriptors, but for a few.
@@ -49,6 +54,7 @@ struct Free {
 /// What has leases, and the sweeps that it is still held for.
 struct Held {
     what: Arc<dyn Any + Send + Sync>,
+    bytes: usize,
     sweeps: u8,
 }
 
@@ -132,16 +138,28 @@ impl RegionPool {
         next
     }
 
-    /// Holds what has leases for some seconds more, as it may soon be wanted again.
-    pub fn hold(&self, what: &Arc<dyn Any + Send + Sync>) {
+    /// Holds what has leases of so many bytes for some seconds more, as it may soon be wanted again.
+    pub fn hold(&self, what: &Arc<dyn Any + Send + Sync>, bytes: usize) {
         let mut shelf = self.shelf.lock();
         if shelf.is_closed {
             return;
         }
-        match shelf.held.iter_mut().find(|held| Arc::ptr_eq(&held.what, what)) {
-            Some(held) => held.sweeps = 0,
-            None => shelf.held.push(Held { what: what.clone(), sweeps: 0 }),
+        let mut over: Vec<Held> = shelf.held.extract_if(.., |held| Arc::ptr_eq(&held.what, what)).collect();
+        while !shelf.held.is_empty()
+            && (shelf.held.len() >= HELD_MAX
+                || shelf.held.iter().map(|held| held.bytes).sum::<usize>() + bytes > HELD_BYTES_MAX)
+        {
+            over.push(shelf.held.remove(0));
         }
+        shelf.held.push(Held { what: what.clone(), bytes, sweeps: 0 });
+        drop(shelf);
+        drop(over);
+    }
+
+    /// Tells whether there may be more regions.
+    pub fn has_room(&self) -> bool {
+        let max = self.written_max.load(Ordering::Relaxed);
+        self.written.as_ref().is_none_or(|written| written.load(Ordering::Relaxed) < max)
     }
 
     /// Called when there are no readers left: returns all regions to the kernel, now and as they come back.

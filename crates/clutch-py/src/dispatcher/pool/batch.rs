@@ -65,6 +65,7 @@ impl Open {
                 let stored = pickled
                     .and_then(|pickled| self.sent_functions.store(&by_value, &pickled, self.pool.regions()))
                     .map_err(|error| unsendable(asked, error))?;
+                let _ = function.pool.set(self.pool.clone()); // another thread may have
                 Ok(Sent::ByValue(function.sent.get_or_init(|| stored).clone()))
             }
         }

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use clutch_pool::pool::Pool;
 use clutch_wire::Payload;
 use clutch_wire::code::Code;
 use clutch_wire::region::RegionPool;
@@ -49,6 +50,18 @@ impl SentFunctions {
         stored.iter().filter_map(Weak::upgrade).any(|stored| stored.name == name)
     }
 
+    /// As [`SentFunctions::store`]. It stays for some seconds: the next call may be of the same function.
+    pub(super) fn store_and_hold(
+        &self,
+        function: &Bound<'_, PyAny>,
+        pickled: &Pickled<'_>,
+        regions: &Arc<RegionPool>,
+    ) -> PyResult<Arc<SentFunction>> {
+        let stored = self.store(function, pickled, regions)?;
+        hold(&stored, regions);
+        Ok(stored)
+    }
+
     /// Returns the function as it was stored before, if it has not changed, or as it is stored now.
     pub(super) fn store(
         &self,
@@ -63,7 +76,6 @@ impl SentFunctions {
         };
         for before in stored {
             if pickled.is_stored_as(&before.pickle)? {
-                hold(&before, regions);
                 return Ok(before);
             }
         }
@@ -71,15 +83,15 @@ impl SentFunctions {
         let made = Arc::new(SentFunction { pickle, has_code: pickled.has_code, name: name_of(function) });
         if pickled.is_large() {
             self.stored.lock().push(Arc::downgrade(&made));
-            hold(&made, regions);
         }
         Ok(made)
     }
 }
 
 fn hold(function: &Arc<SentFunction>, regions: &RegionPool) {
+    let bytes = function.pickle.bytes_total() as usize;
     let function: Arc<dyn Any + Send + Sync> = function.clone();
-    regions.hold(&function);
+    regions.hold(&function, bytes);
 }
 
 /// The function of a map, pickled when the first batch is sent.
@@ -90,6 +102,21 @@ pub struct MapFunction {
     pub(super) sent: OnceLock<Arc<SentFunction>>,
     /// Of this map among all of this process.
     pub(super) number: u64,
+    /// Whose workers may keep it.
+    pub(super) pool: OnceLock<Arc<Pool>>,
+}
+
+impl Drop for MapFunction {
+    /// A small one is not worth a word to each worker: the next map takes its place.
+    fn drop(&mut self) {
+        if let (Some(pool), Some(sent)) = (self.pool.get(), self.sent.take()) {
+            let is_large = !sent.pickle.leases.is_empty();
+            drop(sent);
+            if is_large && !pool.is_forked() {
+                pool.forget_map(self.number);
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -97,6 +124,7 @@ impl MapFunction {
     #[new]
     fn new(function: Py<PyAny>) -> MapFunction {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        MapFunction { function, sent: OnceLock::new(), number: NUMBERS.fetch_add(1, Ordering::Relaxed) }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        MapFunction { function, sent: OnceLock::new(), number, pool: OnceLock::new() }
     }
 }
