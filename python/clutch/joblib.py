@@ -145,10 +145,8 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Any:
         """Schedule a batch. Returns a `clutch.Future`."""
         assert self._pool is not None, "joblib configures a backend before it submits"
-        if "numpy" not in sys.modules:
-            future = self._pool.submit(func)
-        else:
-            future = self._pool.submit(run, self._pickled(func))
+        sent = (run, self._pickled(func)) if "numpy" in sys.modules else (func,)
+        future = self._pool.submit(*sent)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         if callback is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 STANDARD = ("cloudpickle",)
 """What a case of the standard library requires: nothing that is not there anyway."""
 

@@ -93,7 +93,7 @@ def differs(value: Any, digest: int) -> bool:
 
 
 def digest_of(value: Any) -> int | None:
-    """The digest of a value that is plain, or made of such; None of any other, and of large ones. Runs nobody's code."""
+    """The digest of a value that is plain or made of such; None of any other, and of large ones. Runs nobody's code."""
     digest, left, count = 0, [value], 0
     while left:
         one, count = left.pop(), count + 1

@@ -72,8 +72,8 @@ def check_own() -> None:
     """Raises where this program's own executable is no interpreter that workers could run."""
     if getattr(sys, "frozen", False):
         raise NotAnInterpreter(
-            f"this program is frozen: {sys.executable} would start it again instead of a worker. Give the path of a Python "
-            "that has clutch and the modules of the tools"
+            f"this program is frozen: {sys.executable} would start it again instead of a worker. Give the path of a "
+            "Python that has clutch and the modules of the tools"
         )
     if not sys.executable or not os.access(sys.executable, os.X_OK):
         raise NotAnInterpreter(f"this program has no interpreter of its own (sys.executable is {sys.executable!r})")
