@@ -145,7 +145,7 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Any:
         """Schedule a batch. Returns a `clutch.Future`."""
         assert self._pool is not None, "joblib configures a backend before it submits"
-        sent = (run, self._pickled(func)) if "numpy" in sys.modules else (func,)
+        sent: tuple[Any, ...] = (run, self._pickled(func)) if "numpy" in sys.modules else (func,)
         future = self._pool.submit(*sent)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
