@@ -33,6 +33,10 @@ def log_flags(command: Command) -> Command:
     return form(level(command))
 
 
+SHORT = {"workers": ("-w",)}
+"""As of `clutch serve`."""
+
+
 def pool_flags(command: Command, docs: Mapping[str, str] = MappingProxyType({})) -> Command:
     """`--profile`, `--workers`, `--queue-limit` …: every option of a pool but `target`.
 
@@ -42,7 +46,10 @@ def pool_flags(command: Command, docs: Mapping[str, str] = MappingProxyType({}))
         default = option.default_text or option.default
         doc = docs.get(option.name, option.doc)
         flag = click.option(
-            _flag(option), _parameter(option), metavar="VALUE", help=f"{doc} [default: {default}]", hidden=not doc
+            *(*SHORT.get(option.name, ()), _flag(option), _parameter(option)),
+            metavar="VALUE",
+            help=f"{doc} [default: {default}]",
+            hidden=not doc,
         )
         command = flag(command)
     return command
