@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from clutch._pickle import dumps
 
 
-class Setting(NamedTuple):
+class ProgramSetting(NamedTuple):
     """A setting of a module, which is one for the whole process."""
 
     module: str
@@ -140,23 +140,29 @@ def write_pandas(pandas: Any, found: dict[str, Any]) -> None:
 
 
 SETTINGS = [
-    Setting("csv", lambda m: other_than(131_072, m.field_size_limit()), lambda m, limit: m.field_size_limit(limit)),
-    Setting("decimal", read_decimal, write_decimal),
-    Setting("locale", read_locale, write_locale),
-    Setting("logging", lambda m: other_than(0, m.root.manager.disable), lambda m, level: m.disable(level)),
-    Setting("numpy", read_numpy, write_numpy),
-    Setting("pandas", read_pandas, write_pandas),
-    Setting("socket", lambda m: m.getdefaulttimeout(), lambda m, seconds: m.setdefaulttimeout(seconds)),
-    Setting("sys", lambda m: other_than(1000, m.getrecursionlimit()), lambda m, limit: m.setrecursionlimit(limit)),
-    Setting("sys", lambda m: other_than(0.005, m.getswitchinterval()), lambda m, each: m.setswitchinterval(each)),
-    Setting(
+    ProgramSetting(
+        "csv", lambda m: other_than(131_072, m.field_size_limit()), lambda m, limit: m.field_size_limit(limit)
+    ),
+    ProgramSetting("decimal", read_decimal, write_decimal),
+    ProgramSetting("locale", read_locale, write_locale),
+    ProgramSetting("logging", lambda m: other_than(0, m.root.manager.disable), lambda m, level: m.disable(level)),
+    ProgramSetting("numpy", read_numpy, write_numpy),
+    ProgramSetting("pandas", read_pandas, write_pandas),
+    ProgramSetting("socket", lambda m: m.getdefaulttimeout(), lambda m, seconds: m.setdefaulttimeout(seconds)),
+    ProgramSetting(
+        "sys", lambda m: other_than(1000, m.getrecursionlimit()), lambda m, limit: m.setrecursionlimit(limit)
+    ),
+    ProgramSetting(
+        "sys", lambda m: other_than(0.005, m.getswitchinterval()), lambda m, each: m.setswitchinterval(each)
+    ),
+    ProgramSetting(
         "sys",
         lambda m: other_than(4300, m.get_int_max_str_digits()),
         lambda m, digits: m.set_int_max_str_digits(digits),
     ),
-    Setting("tempfile", read_temporary_folder, lambda m, folder: setattr(m, "tempdir", folder)),
-    Setting("threading", read_stack_size, lambda m, size: m.stack_size(size)),
-    Setting("warnings", read_filters, write_filters),
+    ProgramSetting("tempfile", read_temporary_folder, lambda m, folder: setattr(m, "tempdir", folder)),
+    ProgramSetting("threading", read_stack_size, lambda m, size: m.stack_size(size)),
+    ProgramSetting("warnings", read_filters, write_filters),
 ]
 
 
@@ -188,7 +194,7 @@ def apply(text: str) -> None:
         sys.meta_path.insert(0, AtImport(late))  # type: ignore[arg-type]
 
 
-def write_late(setting: Setting, body: bytes, module: Any) -> None:
+def write_late(setting: ProgramSetting, body: bytes, module: Any) -> None:
     with contextlib.suppress(Exception):
         setting.write(module, pickle.loads(body))
 

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple, PyType};
 
-use crate::codec::{self, BY_VALUE, Encoded, Encoder, Pickled};
+use crate::codec::{self, BY_VALUE, Encoded, Encoder};
 use crate::dispatcher::finalizing::wait_when_finalizing;
 use crate::dispatcher::future::{Completion, StreamCore};
 use crate::dispatcher::number::Number;
@@ -26,6 +26,7 @@ use crate::dispatcher::timeout::{until, wait_in_slices};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
 
 mod batch;
+mod by_value;
 mod call_options;
 mod code;
 mod insights;
@@ -33,7 +34,7 @@ mod python_call;
 
 pub use self::call_options::CallOptions;
 pub use self::code::MapFunction;
-use self::code::{SentFunction, SentFunctions};
+use self::code::SentFunctions;
 use self::python_call::{PythonCall, name_of, unsendable};
 
 /// Functions remembered by identity; beyond that they are looked up anew.
@@ -167,40 +168,6 @@ impl Open {
                 Ok((BY_VALUE, encoded))
             }
         }
-    }
-
-    /// A large function goes apart from its arguments. Any other goes in one pickle with them, so that what both refer to
-    /// stays one object.
-    fn encode_by_value(&self, asked: &PythonCall<'_, '_>, function: &Bound<'_, PyAny>) -> PyResult<Encoded> {
-        let py = function.py();
-        if self.sent_functions.has_one_like(function)
-            && let Some(sent) = self.large(function)?
-        {
-            return self.encode_apart(asked, &sent);
-        }
-        let kwargs = asked.kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
-        let all = PyTuple::new(py, [function, asked.args.as_any(), kwargs.as_any()])?;
-        // Plain pickle is enough for partials and bound methods.
-        let together = Pickled::of(all.as_any(), self.by_value)?;
-        if together.is_large()
-            && let Some(sent) = self.large(function)?
-        {
-            return self.encode_apart(asked, &sent);
-        }
-        let payload = together.store(|bytes| self.pool.regions().store(bytes))?;
-        Ok(Encoded { payload, by_value: together.has_code, function: name_of(function) })
-    }
-
-    fn encode_apart(&self, asked: &PythonCall<'_, '_>, sent: &SentFunction) -> PyResult<Encoded> {
-        let arguments = Encoder::new(self.pool.regions()).arguments(asked.args, asked.kwargs, self.by_value)?;
-        Ok(sent.with(0, arguments))
-    }
-
-    fn large(&self, function: &Bound<'_, PyAny>) -> PyResult<Option<Arc<SentFunction>>> {
-        let pickled = Pickled::of(function, self.by_value)?;
-        let regions = self.pool.regions();
-        let is_apart = pickled.is_large() && regions.has_room();
-        is_apart.then(|| self.sent_functions.store_and_hold(function, &pickled, regions)).transpose()
     }
 
     fn check_size(&self, py: Python<'_>, encoded: &Encoded) -> PyResult<()> {
