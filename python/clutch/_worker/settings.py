@@ -76,19 +76,39 @@ def write_locale(locale: Any, found: dict[str, str]) -> None:
 
 
 def read_filters(warnings: Any) -> list[Any] | None:
-    """The filters that are not there when Python starts without `-W`."""
+    """The filters that are not there when Python starts without `-W`, their categories by name: to read a class would
+    import its library in each worker."""
     fresh = {("default", DeprecationWarning), *(("ignore", category) for category in IGNORED)}
-    return [one for one in warnings.filters if one[1] is not None or one[::2][:2] not in fresh or one[4]] or None
+    filters = [one for one in warnings.filters if one[1] is not None or one[::2][:2] not in fresh or one[4]]
+    return [(*one[:2], named(one[2]), *one[3:]) for one in filters] or None
+
+
+def named(category: type) -> Any:
+    """The program's own class is sent as such."""
+    return category if category.__module__ == "__main__" else (category.__module__, category.__qualname__)
 
 
 IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
-def write_filters(warnings: Any, filters: list[Any]) -> None:
-    """Those of the program come before the ones that the worker's own imports have added."""
+def write_filters(warnings: Any, sent: list[Any]) -> None:
+    """Those of the program come before the ones that the worker's own imports have added. One of a category that is not
+    loaded here is left out: nobody can warn of it yet."""
+    filters = []
+    for action, message, category, *rest in sent:
+        found = found_by_name(*category) if isinstance(category, tuple) else category
+        if isinstance(found, type):
+            filters.append((action, message, found, *rest))
     own = [one for one in warnings.filters if one not in filters]
     warnings.resetwarnings()
     warnings.filters.extend([*filters, *own])
+
+
+def found_by_name(module: str, name: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def other_than(fresh: Any, value: Any) -> Any:

@@ -25,14 +25,16 @@ NAMES_SHOWN = 5
 
 
 def shared() -> mmap.mmap:
-    """Create, in the zygote, the byte that its workers share: whether the warning was printed."""
+    """Create, in the zygote, the byte that its workers share: whether one of them has looked."""
     return mmap.mmap(-1, 1)
 
 
 def tell_differing(values: Digests, told: mmap.mmap) -> None:
-    """Say which values of the program this worker has otherwise."""
+    """Say which values of the program this worker has otherwise. `told`: the byte that says whether one has looked."""
+    if _core.test_and_set(told):
+        return
     names = differing(values)
-    if not names or _core.test_and_set(told):
+    if not names:
         return
     shown = ", ".join(names[:NAMES_SHOWN])
     if len(names) > NAMES_SHOWN:
