@@ -39,6 +39,7 @@ __all__ = [
     "JobChannel",
     "JobStore",
     "JobsEnqueued",
+    "MapFunction",
     "MapItems",
     "Plane",
     "PoolCore",
