@@ -7,9 +7,9 @@
     with joblib.parallel_config(backend="clutch", n_jobs=4):
         GridSearchCV(model, grid).fit(X, y)
 
-The pool is kept for the next call with as many workers, until the program ends or `close()` is called. Arrays of at
-least `max_nbytes` (joblib's option, 1 MB) are written into memory that all workers map, once for each `Parallel` call,
-and are read-only there, as joblib's memory maps are.
+A pool is kept for the next call with as many workers, until the program ends, `close()` is called, or another number
+of workers is wanted. An array of at least `max_nbytes` (joblib's option, 1 MB) is read-only in a worker, as joblib's
+memory maps are; one that comes in several tasks of a `Parallel` call is written into memory that all workers map.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from collections.abc import Callable
 from typing import Any
 
 import joblib
-from joblib import register_parallel_backend
 from joblib.disk import memstr_to_bytes
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
 
@@ -38,7 +37,7 @@ __all__ = ["ClutchBackend", "close", "register"]
 
 def register(name: str = "clutch", *, make_default: bool = False) -> None:
     """Make the backend known to joblib under this name."""
-    register_parallel_backend(name, ClutchBackend, make_default=make_default)
+    joblib.register_parallel_backend(name, ClutchBackend, make_default=make_default)
 
 
 OF_LOKY = ("context", "idle_worker_timeout", "initargs", "initializer", "temp_folder", "timeout", "verbose")

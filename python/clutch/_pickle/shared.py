@@ -39,24 +39,26 @@ class Place:
         """Unpickle the value, in a process that can read the memory of the one that wrote it."""
         return unpickled(self.map(), self.spans)
 
+    @property
+    def path(self) -> str:
+        return f"/proc/{self.pid}/fd/{self.descriptor}"
+
     def is_there(self) -> bool:
         """Returns whether the program still has it."""
         try:
-            found = os.stat(f"/proc/{self.pid}/fd/{self.descriptor}")
+            return identity(os.stat(self.path)) == self.file
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self.file
 
     def map(self) -> mmap.mmap:
         """Raise LookupError if the program has let go of it."""
         try:
             # One memory has one owner for life: by its path it is opened without a message between the two.
-            descriptor = os.open(f"/proc/{self.pid}/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise LookupError(LET_GO) from None
         try:
-            found = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != self.file:
+            if identity(os.fstat(descriptor)) != self.file:
                 raise LookupError(LET_GO)
             return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
         finally:
@@ -64,6 +66,10 @@ class Place:
 
 
 LET_GO = "the program has let go of this shared value: keep what Pool.share returned as long as work uses it"
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def unpickled(memory: mmap.mmap, spans: tuple[tuple[int, int], ...]) -> Any:
@@ -88,8 +94,7 @@ class Written:
         with mmap.mmap(descriptor, end) as memory:
             for (start, length), part in zip(spans, (body, *buffers), strict=True):
                 memory[start : start + length] = part
-        found = os.fstat(descriptor)
-        self.place = Place(os.getpid(), descriptor, (found.st_dev, found.st_ino), tuple(spans))
+        self.place = Place(os.getpid(), descriptor, identity(os.fstat(descriptor)), tuple(spans))
 
 
 def written(value: Any, has_main: bool) -> bytes | Written:

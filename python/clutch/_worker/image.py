@@ -38,6 +38,13 @@ class LoadError(Exception):
     """Loading worked but the image cannot be used; the text says why and what to do."""
 
 
+def shared_byte() -> mmap.mmap:
+    """Create, in the zygote, a byte that its workers share: whether one of them has said something."""
+    import mmap
+
+    return mmap.mmap(-1, 1)
+
+
 class Image:
     """The loaded target."""
 
@@ -68,16 +75,12 @@ class Image:
         self.script: Script | None = None
         self.told_of_logs: mmap.mmap | None = None
         if self.options.get("logging") is not None:
-            from clutch._worker import unheard
-
-            self.told_of_logs = unheard.shared()
+            self.told_of_logs = shared_byte()
         if self.options.get("settings") is not None:
             importlib.import_module("clutch._worker.settings")  # for all workers, each of which applies them
         self.told_of_values: mmap.mmap | None = None
         if self.options.get("values"):
-            from clutch._worker import values
-
-            self.told_of_values = values.shared()
+            self.told_of_values = shared_byte()
 
     @classmethod
     def load(cls, launch: dict[str, Any], plan: Plan | None = None) -> Image:

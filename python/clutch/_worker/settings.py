@@ -201,28 +201,27 @@ def of_program(has_main: bool) -> str | None:
 
 def apply(text: str) -> None:
     """Sets what the program has set: of a library that is not loaded here, as soon as it is."""
-    late: dict[str, Callable[[Any], object]] = {}
+    late: dict[str, Callable[[], object]] = {}
     for number, body in pickle.loads(base64.b64decode(text)).items():
         setting = SETTINGS[number]
         if setting.module in sys.modules or setting.module in sys.stdlib_module_names:
-            with contextlib.suppress(Exception):
-                setting.write(importlib.import_module(setting.module), pickle.loads(body))
+            write(setting, body)
         else:
-            late[setting.module] = functools.partial(write_late, setting, body)
+            late[setting.module] = functools.partial(write, setting, body)
     sys.meta_path[:] = [one for one in sys.meta_path if type(one) is not AtImport]
     if late:
         sys.meta_path.insert(0, AtImport(late))  # type: ignore[arg-type]
 
 
-def write_late(setting: ProgramSetting, body: bytes, module: Any) -> None:
+def write(setting: ProgramSetting, body: bytes) -> None:
     with contextlib.suppress(Exception):
-        setting.write(module, pickle.loads(body))
+        setting.write(importlib.import_module(setting.module), pickle.loads(body))
 
 
 class AtImport:
-    """Finder that calls a function with a module right after its import. It finds nothing itself."""
+    """Finder that calls a function right after the import of a module. It finds nothing itself."""
 
-    def __init__(self, late: dict[str, Callable[[Any], object]]) -> None:
+    def __init__(self, late: dict[str, Callable[[], object]]) -> None:
         self._late = late
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -235,7 +234,7 @@ class AtImport:
 
             def exec_module(module: types.ModuleType) -> None:
                 run(module)
-                call(module)
+                call()
 
             with contextlib.suppress(AttributeError):  # a loader that takes no attributes
                 spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -6,18 +6,16 @@ Workers run the script without what is under its guard, `logging.basicConfig(…
 from __future__ import annotations
 
 import logging
-import mmap
 import sys
+from typing import TYPE_CHECKING
 
 from clutch import _core
 
+if TYPE_CHECKING:
+    import mmap
+
 OURS = ("asyncio", "concurrent")
 """Loggers whose records are about the loops and threads of Clutch itself."""
-
-
-def shared() -> mmap.mmap:
-    """Create, in the zygote, the byte that its workers share: whether the warning was printed."""
-    return mmap.mmap(-1, 1)
 
 
 def watch(level: int, told: mmap.mmap) -> None:

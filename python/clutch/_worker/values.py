@@ -6,12 +6,14 @@ Workers import these modules anew. What the program has set in them since, a wor
 from __future__ import annotations
 
 import contextlib
-import mmap
 import sys
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clutch import _core
+
+if TYPE_CHECKING:
+    import mmap
 
 Digests = dict[str, dict[str, int]]
 """Of values, by module and name."""
@@ -22,11 +24,6 @@ ITEMS_MAX = 1000
 """Of a value that is compared, with those in it; also the longest text."""
 BITS_MAX = 1 << 10
 NAMES_SHOWN = 5
-
-
-def shared() -> mmap.mmap:
-    """Create, in the zygote, the byte that its workers share: whether one of them has looked."""
-    return mmap.mmap(-1, 1)
 
 
 def tell_differing(values: Digests, told: mmap.mmap) -> None:
