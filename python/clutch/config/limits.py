@@ -24,6 +24,14 @@ def usable_cpus(root: Path = Path("/")) -> int:
     return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
 
 
+def whole_cpus(root: Path = Path("/")) -> int:
+    """CPUs that threads which compute all the time may fill: the quota rounded down, since beyond it the kernel stops
+    all of them for the rest of each period."""
+    affinity = len(os.sched_getaffinity(0))
+    quota = cpu_quota(root)
+    return affinity if quota is None else max(1, min(affinity, math.floor(quota)))
+
+
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """CPUs by the tightest quota of this process's cgroup and those above it; None: no quota."""
     quotas = [quota for folder in _folders(root, "cpu") if (quota := _quota(folder)) is not None]

@@ -117,7 +117,7 @@ def _decide(name: str, given: dict[str, Any], place: str, use: Use, around: Surr
     cpus = limits.usable_cpus()
     values |= {key: given.get(key, default) for key, default in shape_defaults(values["profile"], python, cpus).items()}
     _check_shape(values, python, place, report)
-    added, warnings = _blas(values, around.environ, cpus)
+    added, warnings = _blas(values, around.environ, limits.whole_cpus())
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min

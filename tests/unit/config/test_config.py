@@ -548,7 +548,7 @@ def test_no_greenlets_on_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "8"), (3, "2"), (8, "1"), (100, "1")])
 def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: int, expected: str) -> None:
-    monkeypatch.setattr(limits, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(limits, "whole_cpus", lambda: 8)
     for name in pools.BLAS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     pool = config.resolve(workers=workers)
@@ -557,7 +557,7 @@ def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: i
 
 
 def test_a_pool_in_a_worker_counts_its_blas_threads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(limits, "whole_cpus", lambda: 4)
     for name, text in config.resolve(workers=1, env={"OMP_NUM_THREADS": "3"}).core["env"].items():
         monkeypatch.setenv(name, text)
     inner = config.resolve(workers=2)
@@ -566,7 +566,7 @@ def test_a_pool_in_a_worker_counts_its_blas_threads_anew(monkeypatch: pytest.Mon
 
 
 def test_blas_threads_set_by_the_user_are_kept_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(limits, "whole_cpus", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     pool = config.resolve(workers=4, env={"OPENBLAS_NUM_THREADS": "4"})
     assert pool.core["env"]["OPENBLAS_NUM_THREADS"] == "4"
@@ -597,6 +597,7 @@ def test_quota_of_cgroup_v2_is_the_tightest_above(tmp_path: Path) -> None:
     root = fake_cgroups(tmp_path, "0::/a/b\n", V2, files)
     assert limits.cpu_quota(root) == 1.5
     assert limits.usable_cpus(root) == min(2, len(os.sched_getaffinity(0)))
+    assert limits.whole_cpus(root) == 1
     assert limits.memory_limit(root) == 1 << 20
 
 
@@ -604,7 +605,7 @@ def test_quota_of_cgroup_v1_in_a_container(tmp_path: Path) -> None:
     files = {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}
     root = fake_cgroups(tmp_path, "3:cpu,cpuacct:/docker/abc\n", V1, files)
     assert limits.cpu_quota(root) == 0.5
-    assert limits.usable_cpus(root) == 1
+    assert limits.usable_cpus(root) == limits.whole_cpus(root) == 1
 
 
 def test_no_quota(tmp_path: Path) -> None:
