@@ -221,7 +221,7 @@ def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: 
     if as_json:
         print_changed(found)
     if missed := [job for job in found if not found[job]]:
-        raise ClutchError(f"nothing to {name}: {', '.join(state_of(jobs, job) for job in missed)}")
+        raise ClutchError(f"nothing to {name}: {', '.join(why_unchanged(jobs, name, job) for job in missed)}")
 
 
 def is_running(jobs: Jobs, job: str) -> bool:
@@ -229,9 +229,21 @@ def is_running(jobs: Jobs, job: str) -> bool:
     return found is not None and found.state == "running"
 
 
-def state_of(jobs: Jobs, job: str) -> str:
+def why_unchanged(jobs: Jobs, name: str, job: str) -> str:
     found = jobs.get(job)
-    return f"there is no job {job}" if found is None else f"job {job} is {found.state}"
+    if found is None:
+        return f"there is no job {job}"
+    holder = holder_of_key(jobs, found) if name == "retry" and found.state in ENDS else None
+    held = "" if holder is None else f", and its unique key belongs to job {holder.id}, which is {holder.state}"
+    return f"job {job} is {found.state}{held}"
+
+
+def holder_of_key(jobs: Jobs, job: Job) -> Job | None:
+    """The job that is to run for the unique key of another one, which cannot run meanwhile."""
+    if job.unique is None:
+        return None
+    others = (other for other in jobs.each() if other.unique == job.unique)
+    return next((other for other in others if other.id != job.id and other.state not in ENDS), None)
 
 
 def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
@@ -247,7 +259,8 @@ def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes:
         print_changed(found)
         return
     count = sum(found.values())
-    left = f"; nothing to {name} of {len(ids) - count}" if count < len(ids) else ""
+    missed = [job for job in found if not found[job]]
+    left = f"; nothing to {name} of {len(missed)}: {why_unchanged(jobs, name, missed[0])}" if missed else ""
     click.echo(f"{count} jobs {done}{left}")
 
 

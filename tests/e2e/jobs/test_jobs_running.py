@@ -534,6 +534,19 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
 
 
+def test_a_retry_says_who_has_the_unique_key(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    jobs = clutch.Jobs(store[1])
+    ended = jobs.options(unique="x").enqueue("send")
+    assert jobs.cancel(ended)
+    waits = jobs.options(unique="x", in_=3600).enqueue("send")
+    why = f"job {ended} is cancelled, and its unique key belongs to job {waits}, which is scheduled"
+    wrong = command("jobs", "retry", ended, *store, cwd=tmp_path)
+    assert (wrong.returncode, f"nothing to retry: {why}" in wrong.stderr) == (1, True), wrong.stderr
+    chosen = command("jobs", "retry", "--state", "cancelled", "--yes", *store, cwd=tmp_path)
+    assert f"0 jobs run again; nothing to retry of 1: {why}" in chosen.stdout, chosen.stdout
+
+
 def test_changes_are_told_as_json(tmp_path: Path) -> None:
     store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
     first, second = clutch.Jobs(store[1]).enqueue_many("send", range(2), queue="mail")

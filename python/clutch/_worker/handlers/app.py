@@ -69,6 +69,8 @@ def find(target: str, found: Any, is_factory: bool) -> Any:
         found = getattr(found, name)
     if is_factory:
         found = found()
+    else:
+        refuse_factory(found)
     if not callable(found):
         raise ConfigError(
             f"target {target!r} is {found!r}, which is not callable: neither an ASGI or WSGI app nor a factory of one"
@@ -96,6 +98,15 @@ def kind_of(app: Any) -> str:
             'interface = "asgi", "asgi2" or "wsgi" in the table of its front, or --interface'
         )
     return kind
+
+
+def refuse_factory(app: Any) -> None:
+    """Raises ConfigError for a function that asks for no arguments: it may make an app, and is none."""
+    if inspect.isfunction(app) and options_of(app) is None and positional(app) == (0, False):
+        raise ConfigError(
+            f"{app.__qualname__}() asks for no arguments, so it is no ASGI or WSGI app. If it makes the app, say so: "
+            "--factory, or factory = true in the table of its front"
+        )
 
 
 def refuse_plain_function(app: Any) -> None:
