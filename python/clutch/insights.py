@@ -91,6 +91,15 @@ class Insights:
         total = self.total_seconds
         return seconds / total if total > 0 else 0.0
 
+    def _repr_html_(self) -> str:
+        """The same as a table, which notebooks show."""
+        from clutch._pool.notebook import table
+
+        seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}
+        shares = [(name, f"{self._share(spent):.1%}", f"{spent:.3f} s") for name, spent in seconds.items()]
+        slowest = [("slow call", call.what, f"{call.seconds:.3f} s") for call in self.slowest]
+        return table(f"pool {self.pool}: {self.workers} workers", ("", "", "time"), [*shares, *slowest])
+
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}

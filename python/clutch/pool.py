@@ -402,6 +402,11 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
 
+    def _repr_html_(self) -> str:
+        from clutch._pool.notebook import pool_as_html
+
+        return pool_as_html(self.stats())
+
 
 @functools.cache
 def _in_hub() -> type[Pool]:

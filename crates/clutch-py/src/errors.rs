@@ -196,6 +196,27 @@ fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickl
 }
 
 fn with_traceback(py: Python<'_>, error: PyErr, traceback: &str) -> PyResult<PyErr> {
-    error.set_cause(py, Some(new_error(py, "RemoteTraceback", traceback, &[])?));
+    let whole = if lacks_source(traceback) { with_source(py, traceback)? } else { None };
+    let cause = new_error(py, "RemoteTraceback", whole.as_deref().unwrap_or(traceback), &[])?;
+    error.set_cause(py, Some(cause));
     Ok(error)
+}
+
+/// Returns whether a frame has no line of source: its file is not one that the worker could read, as a notebook's cells.
+fn lacks_source(traceback: &str) -> bool {
+    let mut lines = traceback.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with("  File ") && lines.peek().is_none_or(|next| !next.starts_with("    ")) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The same with the lines that this program has.
+fn with_source(py: Python<'_>, traceback: &str) -> PyResult<Option<String>> {
+    let notebook = py.import("clutch._pool.notebook").and_then(|notebook| notebook.getattr("with_source"));
+    let told = notebook.and_then(|with_source| with_source.call1((traceback,))?.extract::<String>());
+    // As it came, then.
+    told.map(Some).or_else(|error| unless_broken_off(py, error).map(|_| None))
 }
