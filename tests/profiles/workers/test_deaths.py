@@ -12,7 +12,7 @@ import pytest
 from clutch import Pool, WorkerLost
 from support.shapes import Shape
 
-pytestmark = [pytest.mark.per_profile, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 
 def one_at_a_time(make_pool: Callable[..., Pool], shape: Shape) -> Pool:
@@ -34,6 +34,7 @@ def outcomes(items: Iterator[Any]) -> list[Any]:
             found.append(error)
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("function", [dying_tools.die_on, dying_tools.die_on_async], ids=["def", "async def"])
 def test_failure_71_short_calls(make_pool: Callable[..., Pool], shape: Shape, function: Callable[..., Any]) -> None:
     pool = one_at_a_time(make_pool, shape)
@@ -44,6 +45,7 @@ def test_failure_71_short_calls(make_pool: Callable[..., Pool], shape: Shape, fu
     assert [future.result(60) for at, future in enumerate(futures) if at != 50] == [at for at in range(200) if at != 50]
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("function", [dying_tools.die_on_item, dying_tools.die_on_item_async], ids=["def", "async def"])
 @pytest.mark.parametrize("chunksize", [None, 40, 1000])
 def test_failure_71_a_batch_of_a_map(
@@ -55,6 +57,7 @@ def test_failure_71_a_batch_of_a_map(
     assert [value for at, value in enumerate(found) if at != 50] == [at for at in range(200) if at != 50]
 
 
+@pytest.mark.per_profile
 def test_failure_71_large_results(make_pool: Callable[..., Pool], shape: Shape) -> None:
     pool = one_at_a_time(make_pool, shape)
     futures = [pool.submit(dying_tools.large_or_die, value) for value in range(40)]
@@ -69,6 +72,9 @@ def sizes() -> list[int]:
     """Of what goes into a frame, and of a frame."""
     limits = [dying_tools.INLINE_BYTES_MAX, dying_tools.FRAME_BYTES_MAX]
     return [limit + more for limit in limits for more in (-4096, 4096)]
+
+
+# Of a size, once: frames and regions are read and written by the same code whatever the profile.
 
 
 @pytest.mark.parametrize("kind", dying_tools.KINDS)
