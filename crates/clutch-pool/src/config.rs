@@ -143,6 +143,15 @@ impl PoolConfig {
         self.start_timeout_ms.map_or(START_TIMEOUT, Duration::from_millis)
     }
 
+    /// Says that a start has taken too long, and how to give it more time.
+    pub fn start_overdue(&self, what: &str) -> String {
+        let (name, limit) = (&self.name, self.start_timeout().as_secs_f64());
+        format!(
+            "{what} took longer than start_timeout ({limit} s); to allow more, set start_timeout = \"{}s\" in [pools.{name}]",
+            2.0 * limit
+        )
+    }
+
     pub fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
     }

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clutch_wire::Failure;
 use clutch_wire::sys::{self, EndSignal, Fate};
@@ -40,6 +40,9 @@ use crate::output::Output;
 use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry::{Fact, KeptRecord};
+
+/// Time that a worker whose start takes too long has to say where it is.
+const STACKS_WAIT: Duration = Duration::from_millis(100);
 
 /// The loop of one pool.
 pub struct Driver {
@@ -166,6 +169,7 @@ impl Driver {
         for notice in self.pool.drain_notices() {
             match notice {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker, why: Leave::Calls }),
+                Notice::Expiring(worker) => self.tell(Event::Worn { worker, why: Leave::Deadlines }),
                 Notice::SentTerm(worker) => self.tell(Event::Worn { worker, why: Leave::Term }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
@@ -370,9 +374,9 @@ impl Driver {
         self.publish();
         for Lost { worker, failure, record } in std::mem::take(&mut self.ended) {
             let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
-            let (left, ended) = (record.left.map(str::to_owned), record.cause.is_some());
+            let (left, ended, served) = (record.left.map(str::to_owned), record.cause.is_some(), record.served);
             let running = self.pool.worker_gone(worker, failure, ended);
-            self.emit(|| WorkerGone { nr, pid, cause, left, ended, running });
+            self.emit(|| WorkerGone { nr, pid, cause, left, ended, served, running });
         }
     }
 
@@ -404,6 +408,10 @@ impl Driver {
             Action::Kill { worker, signal } => {
                 self.tell_kill(worker, signal);
                 self.signal(worker, signal);
+            }
+            Action::ShowWorker { worker } => return self.show_worker(worker),
+            Action::ShowZygote { generation } => {
+                self.zygotes.get(&generation).into_iter().for_each(Zygote::show_stacks);
             }
             Action::Gone { worker, fate, record } => self.gone(worker, fate, *record),
             Action::Failing { reason, by_code } => self.failing(reason, by_code),
@@ -505,9 +513,16 @@ impl Driver {
         if self.signalled.insert(worker, signal) == Some(signal) {
             return;
         }
-        let signal = signal.as_str().to_owned();
+        let (signal, served) = (signal.as_str().to_owned(), known.has_served());
         let running = || self.pool.pool().running_in(worker);
-        self.emit(|| WorkerKilled { nr, pid, signal, reason, running: running() });
+        self.emit(|| WorkerKilled { nr, pid, signal, reason, served, running: running() });
+    }
+
+    /// Asks a worker that starts where it is. What it says is the reason that its start has failed.
+    fn show_worker(&self, worker: WorkerKey) -> Option<Event> {
+        let cause = self.machine.fleet().workers().get(&worker)?.cause()?;
+        let stacks = self.pool.stacks_now(worker, Instant::now() + STACKS_WAIT)?;
+        Some(Event::StartFailed { worker, reason: format!("{cause}; it was here:\n{}", stacks.trim_end()) })
     }
 
     /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the

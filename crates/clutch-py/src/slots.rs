@@ -27,7 +27,6 @@ use crate::link::writer::Writer;
 
 /// Among the real-time signals: the one that interrupts, those that show the stacks of all threads and of one.
 const INTERRUPT_SIGNAL: i32 = 10;
-const STACKS_SIGNAL: i32 = 11;
 
 /// The slots of one worker.
 #[pyclass(frozen, module = "clutch._core")]
@@ -100,11 +99,17 @@ impl Slots {
         sys::real_time_signal(INTERRUPT_SIGNAL)
     }
 
+    /// The signal that has a process show its stacks.
+    #[staticmethod]
+    fn stacks_signal() -> i32 {
+        sys::real_time_signal(sys::STACKS_SIGNAL)
+    }
+
     /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False)`. Frames
     /// with one of `carriers` in their lines are left out where they lie below the user's. `of_threads(idents)` gives the
     /// text of these threads.
     fn show_stacks(&self, carriers: Vec<String>, of_threads: Option<Py<PyAny>>) -> PyResult<(i32, i32)> {
-        let signal = sys::real_time_signal(STACKS_SIGNAL);
+        let signal = Slots::stacks_signal();
         let stacks = Stacks::new(signal, carriers, of_threads)?;
         let file = stacks.file();
         let _ = self.stacks.set(stacks);

@@ -223,11 +223,12 @@ pub fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     Ok(Some(HEAD_BYTES + body_bytes))
 }
 
-/// Length of the first frame in `bytes` where it is whole, a result of this batch, and refers to no region.
-pub fn item_bytes(bytes: &[u8], batch: u64) -> Option<usize> {
+/// Length of the first frame in `bytes` where it is whole, a result of this batch, and refers to no region; and whether
+/// that item failed.
+pub fn item_bytes(bytes: &[u8], batch: u64) -> Option<(usize, bool)> {
     let len = frame_bytes(bytes).ok().flatten().filter(|len| *len <= bytes.len())?;
     let is_item = bytes[4] == Kind::Item as u8 && bytes[6] == 0 && u64_at(bytes, 8) == batch;
-    is_item.then_some(len)
+    is_item.then_some((len, bytes[7] & flag::FAILED != 0))
 }
 
 impl<'a> Frame<'a> {

@@ -136,11 +136,12 @@ proptest! {
             let (mut bytes, given) = (Vec::new(), Given { head, fixed, ..given.clone() });
             given.put(&mut bytes);
             let is_item = kind == Kind::Item && given.regions.is_empty() && head.id == batch;
-            prop_assert_eq!(frame::item_bytes(&bytes, batch), is_item.then_some(bytes.len()));
+            let failed = head.flags & frame::flag::FAILED != 0;
+            prop_assert_eq!(frame::item_bytes(&bytes, batch), is_item.then_some((bytes.len(), failed)));
             prop_assert_eq!(frame::item_bytes(&bytes[..bytes.len() - 1], batch), None, "not whole");
             let whole = bytes.len();
             bytes.push(0);
-            prop_assert_eq!(frame::item_bytes(&bytes, batch), is_item.then_some(whole), "with more behind it");
+            prop_assert_eq!(frame::item_bytes(&bytes, batch), is_item.then_some((whole, failed)), "with more behind it");
         }
     }
 }

@@ -22,7 +22,9 @@ LEAVES = {
     "age": "it reached recycle.age",
     "calls": "it reached recycle.calls",
     "memory": "its memory reached recycle.memory",
+    "deadlines": "its last calls were all past their deadlines",
     "recycle": "recycled by command",
+    "term": "another process sent it SIGTERM",
     "reload": "new code is loaded",
     "surplus": "the pool is scaling down",
     "stuck": "its work did not stop when told to",
@@ -78,7 +80,7 @@ def running(event: Event) -> str:
     """What a worker was running, at most `RUNNING_SHOWN_MAX` calls."""
     found = event["running"]
     if not found:
-        return "; it was idle"
+        return "; it was idle" if event["served"] else "; it was starting"
     shown = [
         printable(f"{one['what']} ({named_by(one)}, {seconds(one['seconds'])})") for one in found[:RUNNING_SHOWN_MAX]
     ]

@@ -1,7 +1,8 @@
 """Where the code of a task runs when the task itself only waits: in threads of executors, in tasks that it has started.
 
 Frameworks run `def` endpoints so: anyio's and asgiref's threads, `asyncio.to_thread`, task groups. The future that the
-task waits for is known to the thread that will settle it, so no library is asked.
+task waits for is known to the thread that will settle it, so no library is asked. A thread goes on when its task is
+cancelled: until it has ended, the work has not.
 """
 
 from __future__ import annotations
@@ -20,28 +21,66 @@ TASKS_MAX = 20
 """Most tasks whose stacks are shown for one."""
 RUNNERS = ("/concurrent/futures/thread.py", "/anyio/_backends/_asyncio.py")
 """Files whose frames, in a thread, hold the future of what runs there."""
+LOOK_SECONDS, LOOK_SECONDS_MAX = 0.005, 0.25
+"""Interval at which threads that were left behind are looked at; it doubles from the first to the second."""
+
+
+class Delegates:
+    """The threads that run code for a task, or for those that it waits for, at this moment."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.tasks: list[list[types.FrameType]] = []
+        """Frames of the task and of those that it waits for, outermost first."""
+        self.futures: set[Any] = set()
+        seen: set[asyncio.Task[Any]] = set()
+        waiting = deque([task])
+        while waiting and len(seen) < TASKS_MAX:
+            one = waiting.popleft()
+            if one in seen or one.done():
+                continue
+            seen.add(one)
+            frames = list(frames_of_coroutine(one.get_coro()))
+            self.tasks.append(frames)
+            values = (value for frame in frames for value in frame.f_locals.values())
+            for future in futures_of([getattr(one, "_fut_waiter", None), *values]):
+                if isinstance(future, asyncio.Task):
+                    waiting.append(future)
+                else:
+                    self.futures.add(future)
+
+    def stacks(self) -> str:
+        """The stacks of the threads, and of the tasks."""
+        return "\n".join(filter(None, [*threads_for(self.futures), *(stack_text("Task", one) for one in self.tasks)]))
+
+
+class LeftBehind:
+    """Threads that still run what a task had waited for when it was told to stop."""
+
+    def __init__(self, futures: set[Any]) -> None:
+        self._futures = futures
+
+    def __bool__(self) -> bool:
+        return bool(self._futures) and next(threads_for(self._futures), None) is not None
+
+    def stacks(self) -> str:
+        return "\n".join(threads_for(self._futures))
+
+    async def end(self) -> None:
+        """Wait until all have ended."""
+        pause = LOOK_SECONDS
+        while self:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+
+
+def left_behind(task: asyncio.Task[Any]) -> LeftBehind | None:
+    """The threads that go on when this task is cancelled now, if any do."""
+    return LeftBehind(Delegates(task).futures) or None
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:
     """The stacks of the threads that run code for a task or for those that it waits for, and of these tasks."""
-    texts: list[str] = []
-    futures: set[Any] = set()
-    seen: set[asyncio.Task[Any]] = set()
-    waiting = deque([task])
-    while waiting and len(seen) < TASKS_MAX:
-        one = waiting.popleft()
-        if one in seen or one.done():
-            continue
-        seen.add(one)
-        frames = list(frames_of_coroutine(one.get_coro()))
-        texts.append(stack_text("Task", frames))
-        held = [getattr(one, "_fut_waiter", None), *(value for frame in frames for value in frame.f_locals.values())]
-        for future in futures_of(held):
-            if isinstance(future, asyncio.Task):
-                waiting.append(future)
-            else:
-                futures.add(future)
-    return "\n".join(filter(None, [*threads_for(futures), *texts]))
+    return Delegates(task).stacks()
 
 
 def futures_of(held: Iterable[Any]) -> Iterator[Any]:

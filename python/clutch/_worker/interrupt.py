@@ -56,6 +56,12 @@ def prepare() -> None:
     signal.signal(_core.Slots.interrupt_signal(), hear)
 
 
+def show_stacks_of_load() -> None:
+    """To be called before any code of the user's: the dispatcher has the stacks written that this process is killed at,
+    when its import takes too long. A worker takes the signal for its own stacks."""
+    faulthandler.register(_core.Slots.stacks_signal(), file=2, all_threads=True)
+
+
 def heed_dispatcher_alone() -> None:
     """To be called before any code of the user's: this process heeds the dispatcher's SIGTERM only, also with handlers
     of the user's. Other senders mean the whole service, whose dispatcher ends it in order."""

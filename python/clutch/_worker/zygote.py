@@ -35,6 +35,7 @@ def main() -> None:
     plan, surroundings = Plan.taken(), StartedWith()
     control = _core.ZygoteControl(socket := _take_control_socket())
     interrupt.heed_dispatcher_alone()
+    interrupt.show_stacks_of_load()
     try:
         image = load(control, plan)
         if image.plan is not None and image.starts_afresh:

@@ -387,7 +387,7 @@ def test_preload_happens_once_and_otherwise_in_each_worker() -> None:
 
 @pytest.mark.parametrize("how", ["meet", "meet_without_yielding"])
 def test_failure_11_an_import_that_hangs_is_killed(
-    folder: Path, rendezvous: Rendezvous, events: Watch, how: str
+    folder: Path, rendezvous: Rendezvous, events: Watch, capfd: pytest.CaptureFixture[str], how: str
 ) -> None:
     source = f"from support import rendezvous\nrendezvous.{how}({rendezvous.port}, 'importing')\n" + tool()
     (folder / "written_hangs.py").write_text(source)
@@ -398,6 +398,7 @@ def test_failure_11_an_import_that_hangs_is_killed(
             pool.call("work")
         hanging.wait_gone()
         rendezvous.guest().let_go()  # the next attempt
+        assert re.search(r'\[pool/zygote\] .*/written_hangs.py", line 2 in <module>', capfd.readouterr().err)
         events.wait("pool_recovered", pool="pool")
         assert pool.call("work") == "works"
         assert whole.call("echo", 1) == 1 and events.all("pool_failing", pool="whole") == []
@@ -413,6 +414,8 @@ def test_failure_11_a_start_hook_that_hangs_is_killed(
         hanging = rendezvous.guest()
         hanging.wait_gone()
         assert "start_timeout" in events.wait("worker_gone", pool="pool", pid=hanging.pid)["cause"]
+        reason = events.wait("pool_failing", pool="pool")["reason"]
+        assert 'set start_timeout = "3s" in [pools.pool]' in reason and 'written_hook.py", line 5 in hook' in reason
         rendezvous.guest().let_go()
         events.wait("worker_ready", pool="pool")
         assert pool.call("work") == "works"

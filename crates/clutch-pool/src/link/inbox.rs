@@ -137,15 +137,16 @@ impl Inbox {
         }
     }
 
-    /// All that comes next and is nothing but small results of this batch, one frame after the other: how many, and their
-    /// bytes as they came.
-    pub fn next_items(&mut self, batch: u64) -> (u32, &[u8]) {
-        let (at, mut count) = (self.start, 0);
-        while let Some(len) = frame::item_bytes(&self.buffer[self.start..self.end], batch) {
+    /// All that comes next and is nothing but small results of this batch, one frame after the other: how many, how many
+    /// of them failed, and their bytes as they came.
+    pub fn next_items(&mut self, batch: u64) -> (u32, u32, &[u8]) {
+        let (at, mut count, mut failed) = (self.start, 0, 0);
+        while let Some((len, is_failure)) = frame::item_bytes(&self.buffer[self.start..self.end], batch) {
             self.start += len;
             count += 1;
+            failed += u32::from(is_failure);
         }
-        (count, &self.buffer[at..self.start])
+        (count, failed, &self.buffer[at..self.start])
     }
 
     /// Takes note of a region that is announced, or is no more.

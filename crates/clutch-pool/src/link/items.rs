@@ -10,6 +10,8 @@ use clutch_wire::region::Lease;
 use clutch_wire::{Codec, Failure, Form, Payload};
 
 const RUN_BYTES: usize = 8;
+/// Place of the flags in a frame's head.
+const FLAGS_AT: usize = 7;
 
 /// The form of the answer to a batch. No link carries it.
 pub const ITEMS: Form = Form::new(Codec::Bytes, 1);
@@ -19,6 +21,7 @@ pub struct Items {
     packed: Vec<u8>,
     leases: Vec<Arc<Lease>>,
     count: u32,
+    failed: u32,
 }
 
 impl Items {
@@ -27,24 +30,31 @@ impl Items {
         self.count
     }
 
+    /// Returns the number of those that have failed.
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
     /// The result in an item's frame, with what it has in shared memory.
     pub fn push(&mut self, frame: &[u8], leases: Vec<Arc<Lease>>) {
-        self.push_all(1, frame);
+        let failed = frame.get(FLAGS_AT).is_some_and(|flags| flags & flag::FAILED != 0);
+        self.push_all(1, u32::from(failed), frame);
         self.leases.extend(leases);
     }
 
-    /// So many results that have nothing there.
-    pub fn push_all(&mut self, count: u32, frames: &[u8]) {
+    /// So many results that have nothing there, `failed` of them failures.
+    pub fn push_all(&mut self, count: u32, failed: u32, frames: &[u8]) {
         self.begin();
         self.packed.extend_from_slice(frames);
         self.count += count;
+        self.failed += failed;
     }
 
     pub fn push_failure(&mut self, failure: &Failure) {
         self.begin();
         let head = Head { flags: flag::FAILED, ..Head::with(Kind::Item, 0, Codec::Plain) };
         frame::put_text(&mut self.packed, head, &Failure::encode(failure));
-        self.count += 1;
+        (self.count, self.failed) = (self.count + 1, self.failed + 1);
     }
 
     fn begin(&mut self) {
@@ -62,6 +72,7 @@ impl Items {
         self.packed.extend_from_slice(later.packed.get(RUN_BYTES..).unwrap_or_default());
         self.leases.append(&mut later.leases);
         self.count += later.count;
+        self.failed += later.failed;
     }
 
     /// The answer for all of them.
@@ -124,7 +135,7 @@ mod tests {
         pushed(&mut later, b"");
         later.push_failure(&Failure::NoSuchTool { message: "x".to_owned() });
         items.append(later);
-        assert_eq!(items.count(), 3);
+        assert_eq!((items.count(), items.failed()), (3, 1));
         let payload = items.into_payload(17);
         let (run_ns, items) = read(&payload);
         let read: Vec<(bool, &[u8])> =

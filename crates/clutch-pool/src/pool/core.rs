@@ -220,8 +220,11 @@ impl Core {
     /// Ends work by the answer of a worker that may be gone. `who`: its nr and pid.
     fn finish_by(&mut self, who: (u32, i32), at: OnLink, run_ns: u64, outcome: Outcome, effects: &mut Effects) {
         let OnLink { worker, id, now } = at;
-        self.noted.tally.done += 1;
-        self.noted.tally.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
+        let failed = !matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id);
+        let batch =
+            self.machine.body(id).filter(|entry| entry.work.items > 0).map(|entry| (entry.work.items, entry.failed()));
+        let (answered, failures) = batch.unwrap_or((1, u32::from(failed)));
+        self.noted.tally.note(answered, failures);
         self.item_clocks.stop(id);
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(worker, id, run_ns, now) {
@@ -308,7 +311,6 @@ impl Core {
             let Some(entry) = self.machine.body_mut(id) else { continue };
             if item_ran {
                 entry.items.push_failure(failure);
-                self.noted.tally.failed += 1;
                 self.telemetry.emit(|| WorkLost { id });
             }
             let is_batch = entry.work.items > 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::Failure;
 use clutch_wire::frame::{self, Kind};
-use clutch_wire::sys::Poller;
+use clutch_wire::sys::{self, Poller};
 
 use super::core::Core;
 use super::peer::{Link, Peer};
@@ -293,6 +293,17 @@ impl PoolDriver {
             0 => self.on_link(token as WorkerKey),
             _ => self.on_alarm(token as WorkerKey),
         }
+    }
+
+    /// Returns the stacks of the threads of a worker, waited for in the driver's thread.
+    pub fn stacks_now(&self, key: WorkerKey, deadline: Instant) -> Option<String> {
+        let link = self.0.core.lock().link(key)?;
+        let question = self.0.questions.open(false);
+        link.alarm.ask(question);
+        if matches!(sys::wait_readable(link.alarm.socket(), Some(deadline)), Ok(true)) {
+            self.on_alarm(key);
+        }
+        self.0.questions.wait(question, Instant::now()).filter(|text| !text.is_empty())
     }
 
     fn on_alarm(&self, key: WorkerKey) {

@@ -35,6 +35,11 @@ impl Entry {
         self.items.count() < self.work.items
     }
 
+    /// Returns the number of a batch's items that have failed, or have no result.
+    pub(super) fn failed(&self) -> u32 {
+        self.items.failed() + self.work.items.saturating_sub(self.items.count())
+    }
+
     /// Returns what the submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
     pub(super) fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
         match outcome {

@@ -11,6 +11,8 @@ use super::state::{StopCause, WorkerKey};
 pub enum Notice {
     /// Most of its calls are used up.
     Worn(WorkerKey),
+    /// Its work was past its deadline several times in a row.
+    Expiring(WorkerKey),
     /// Somebody else has sent it TERM, which it does not heed.
     SentTerm(WorkerKey),
     /// Told to take no more, and nothing is left.

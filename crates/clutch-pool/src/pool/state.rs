@@ -165,7 +165,7 @@ pub enum Event {
 struct Finished {
     count: u64,
     run_ns: u64,
-    /// Time that the work had waited before it was sent.
+    /// Time that the work had waited before it was sent; of a batch, each of its items.
     queued: Duration,
 }
 
@@ -387,7 +387,8 @@ impl<T> Machine<T> {
         if work.place.worker() != Some(worker) {
             return None;
         }
-        let (Request { function, endless, .. }, queued) = (work.request, work.queued);
+        let Request { function, endless, calls, .. } = work.request;
+        let queued = work.queued.saturating_mul(u32::try_from(calls).unwrap_or(u32::MAX));
         // How long it went on says nothing of the next one.
         if !endless {
             self.run_times.learn(function, run_ns);

@@ -13,6 +13,7 @@ use super::core::Core;
 use super::effects::{Effects, OnLink};
 use super::entry::Entry;
 use super::expiring::{Cut, Expiring};
+use super::notice::Notice;
 use super::peer::alarm::Parts;
 use super::state::{Action, Event, Hold, StopCause, WorkerKey};
 use crate::link::board::word;
@@ -90,6 +91,10 @@ impl Core {
             stacks: String::new(),
         });
         self.telemetry.emit(|| WorkExpired { id, at: "running".to_owned() });
+        // Of a batch each item has its own, and its neighbours may have been answered.
+        if entry.work.items == 0 && self.machine.note_expired(worker) {
+            effects.notices.push(Notice::Expiring(worker));
+        }
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(self.config.shape.profile.has_tasks());
         let batch = self.cut(worker, &mut entry);
@@ -103,9 +108,10 @@ impl Core {
         }
     }
 
-    fn cut(&self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
+    fn cut(&mut self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
         let link = self.peers.get(&worker)?.link.clone();
         let items = std::mem::take(&mut entry.items);
+        self.noted.tally.note(items.count(), items.failed());
         let (items_max, word) = (entry.work.items, entry.word);
         let begun_min = items_max.min(items.count() + 1);
         (items_max > 0).then_some(Cut { items, items_max, begun: None, link, word, begun_min })

@@ -39,17 +39,25 @@ crate::facts! {
     /// A worker that is to end waits at the prompt of a debugger; it ends after that.
     "worker_debugged" LIVES WorkerDebugged { nr: u32, pid: i32 }
 
-    /// A worker was sent a signal to end it. `running`: work that it had begun.
-    "worker_killed" LIVES WorkerKilled { nr: u32, pid: i32, signal: String, reason: String, running: Vec<Running> }
+    /// A worker was sent a signal to end it. `served`: it had been ready; `running`: work that it had begun.
+    "worker_killed" LIVES WorkerKilled {
+        nr: u32,
+        pid: i32,
+        signal: String,
+        reason: String,
+        served: bool,
+        running: Vec<Running>,
+    }
 
-    /// A worker has ended. `left`: the reason, if it ended when it was told to; `ended`: Clutch ended it; `running`: work
-    /// that it had begun.
+    /// A worker has ended. `left`: the reason, if it ended when it was told to; `ended`: Clutch ended it; `served`: it had
+    /// been ready; `running`: work that it had begun.
     "worker_gone" LIVES WorkerGone {
         nr: u32,
         pid: i32,
         cause: String,
         left: Option<String>,
         ended: bool,
+        served: bool,
         running: Vec<Running>,
     }
 

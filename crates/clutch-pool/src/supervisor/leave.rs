@@ -6,6 +6,8 @@ pub enum Leave {
     Age,
     Calls,
     Memory,
+    /// Its work was past its deadline, again and again.
+    Deadlines,
     /// By command.
     Recycle,
     /// Somebody else has sent it TERM.
@@ -24,6 +26,7 @@ impl Leave {
             Leave::Age => "age",
             Leave::Calls => "calls",
             Leave::Memory => "memory",
+            Leave::Deadlines => "deadlines",
             Leave::Recycle => "recycle",
             Leave::Term => "term",
             Leave::Reload => "reload",
@@ -35,6 +38,6 @@ impl Leave {
 
     /// Whether it could as well stay for a while: those leave in turn.
     pub(crate) fn by_policy(self) -> bool {
-        matches!(self, Leave::Age | Leave::Calls | Leave::Memory | Leave::Recycle | Leave::Term | Leave::Reload)
+        !matches!(self, Leave::Surplus | Leave::Stuck | Leave::Stopped)
     }
 }

@@ -351,8 +351,8 @@ impl Supervisor {
 
     fn keep_time(&mut self, now: Instant, out: &mut Vec<Action>) {
         for generation in self.zygotes.overdue(now) {
-            let limit = self.fleet.start_timeout().as_secs_f64();
-            self.zygote_failed(generation, format!("loading took longer than start_timeout ({limit} s)"), now, out);
+            out.push(Action::ShowZygote { generation });
+            self.zygote_failed(generation, self.fleet.load_overdue(), now, out);
         }
         for key in self.fleet.keys() {
             let hangs = self.fleet.keep_time(key, Scene { now, zygotes: &self.zygotes }, out);
@@ -422,7 +422,8 @@ impl Supervisor {
         out.push(Action::RefuseWaiting);
         self.zygotes.deny_reloads(out);
         self.fleet.end_recycles(&Denied::Closed, out);
-        self.fleet.quiet(STOPPED, Scene { now, zygotes: &self.zygotes }, out);
+        let limit = self.shutdown.kill_at().unwrap_or(now);
+        self.fleet.quiet(STOPPED, limit, Scene { now, zygotes: &self.zygotes }, out);
     }
 }
 

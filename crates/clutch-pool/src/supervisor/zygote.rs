@@ -133,6 +133,9 @@ pub struct Ended {
     pub signal: Option<i32>,
 }
 
+/// Time that a zygote has to write its stacks before it is killed: a few lines, by a signal's handler.
+const SHOWN: Duration = Duration::from_millis(50);
+
 /// Maximum time for a zygote that was told to end.
 const END_WAIT: Duration = Duration::from_millis(500);
 
@@ -299,6 +302,12 @@ impl Zygote {
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Has Python write where the zygote is, which becomes part of its output, and gives it a moment for that.
+    pub fn show_stacks(&self) {
+        sys::signal_process(self.pid, sys::real_time_signal(sys::STACKS_SIGNAL));
+        std::thread::sleep(SHOWN);
     }
 
     /// Tells it to end, with what it started; `at_once` kills it. False: its end cannot be waited for in the poller.

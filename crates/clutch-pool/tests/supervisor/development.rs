@@ -141,5 +141,5 @@ fn a_start_may_be_debugged_and_a_stop_ends_that() {
         "it takes as long as it takes"
     );
     play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE), idle: vec![] });
-    assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_some()));
+    assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Term).is_some()));
 }

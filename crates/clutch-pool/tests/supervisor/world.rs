@@ -376,6 +376,7 @@ impl Play {
                 world.held.remove(&worker);
             }
             Action::RefuseWaiting => world.refused += 1,
+            Action::ShowWorker { .. } | Action::ShowZygote { .. } => {}
             Action::Spare { worker } => {
                 world.spared.insert(worker);
             }

@@ -126,6 +126,15 @@ pub fn signal_thread(thread: i32, signal: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
+/// Sends a signal to a process.
+pub fn signal_process(pid: i32, signal: i32) {
+    // SAFETY: sends a signal; a process that is gone makes it fail, which is what nobody minds.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Among the real-time signals: has a worker or zygote show its stacks.
+pub const STACKS_SIGNAL: i32 = 11;
+
 /// The real-time signal with this offset: free for programs, and used by hardly any.
 pub fn real_time_signal(offset: i32) -> i32 {
     libc::SIGRTMIN() + offset

@@ -18,9 +18,18 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.delegates import stack_of_task
+from clutch._worker.delegates import LeftBehind, left_behind, stack_of_task
 from clutch._worker.interrupt import STACKS_MAX
-from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop, show
+from clutch._worker.profiles.base import (
+    Lifecycle,
+    Running,
+    Served,
+    Slot,
+    heard_terms,
+    running_of,
+    send_all_on_loop,
+    show,
+)
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -94,12 +103,15 @@ class Loop:
         self.running: set[asyncio.Task[None]] = set()
         # Calls whose code runs on a loop, and so stops when its task is cancelled. Shared, as `waiting` is.
         self.on_loop: dict[int, Running] = {} if first is None else first.on_loop
+        # Threads that go on although the calls that they work for were stopped, by the calls' ids.
+        self.left_behind: dict[int, LeftBehind] = {} if first is None else first.left_behind
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
         self.started = threading.Event()
         self.failure: BaseException | None = None
         self.is_serving = False
+        self.terms: list[int] = []
         self.executor = Threads(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
@@ -121,7 +133,10 @@ class Loop:
             self.link.on_cancel(self._cancel)
             self.link.on_stacks(self._stacks)
             await self._wait_for_others()
-            ready()
+            if self.terms:
+                self._tell_all(lambda loop: loop.ended.set)
+            else:
+                ready()
         await self.ended.wait()
         # Running work may wait for frames of the link.
         while self.running:
@@ -141,7 +156,8 @@ class Loop:
         life = None
         if self.served is not None and self.served.lifecycle is not None:
             life = self.served.lifecycle()
-            await life.start()
+            with heard_terms() as self.terms:
+                await life.start()
             life.share()
         self.is_serving = True
         return life
@@ -201,8 +217,18 @@ class Loop:
 
     def _has_ended(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         self.on_loop.pop(call.id, None)
+        if call.id in self.left_behind:
+            waiting = self.loop.create_task(self._threads_end(call))
+            self.running.add(waiting)
+            waiting.add_done_callback(functools.partial(self._end_task, call, task))
+            self.running.discard(task)
+        else:
+            self._end_task(call, task, task)
+
+    def _end_task(self, call: _core.Call, task: asyncio.Task[None], last: asyncio.Task[None]) -> None:
+        """End a call with the outcome of its task. `last`: the task that ended last for it."""
         call.end_task(task)
-        self._ended(task)
+        self._ended(last)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.discard(task)
@@ -230,9 +256,22 @@ class Loop:
         if running is not None:
             running.stop()
 
+    def _stop(self, call_id: int, task: asyncio.Task[Any]) -> None:
+        """Cancel the task of a call. Its slot is taken until the threads that it waits for have ended, too."""
+        if (threads := left_behind(task)) is not None:
+            self.left_behind[call_id] = threads
+        task.cancel()
+
+    async def _threads_end(self, call: _core.Call) -> None:
+        """Wait until no thread works any more for a call that was stopped."""
+        if (threads := self.left_behind.get(call.id)) is not None:
+            await threads.end()
+            del self.left_behind[call.id]
+
     def _stacks(self) -> str:
         tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
-        return "\n".join(filter(None, map(stack_of_task, tasks)))[:STACKS_MAX]
+        threads = [threads.stacks() for threads in list(self.left_behind.values())]
+        return "\n".join(filter(None, [*threads, *map(stack_of_task, tasks)]))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Returns whether work that is to stop blocks the main thread's loop, so that a cancel does not reach it."""
@@ -252,7 +291,7 @@ class Loop:
         return self._in_task(call, task, is_user_code)
 
     def _in_task(self, call: _core.Call, task: asyncio.Task[Any], is_user_code: bool = True) -> Running:
-        return Running(self.on_loop, call, task, task.cancel, self._tell, asyncio.CancelledError, is_user_code)
+        return Running(self.on_loop, call, task, self._stop, self._tell, asyncio.CancelledError, is_user_code)
 
     # ---- one call
 
@@ -272,6 +311,7 @@ class Loop:
                 there = asyncio.run_coroutine_threadsafe(self.first._special(call, tool), self.first.loop)
                 await asyncio.wrap_future(there)
         except BaseException as error:
+            await self._threads_end(call)
             call.fail(error)
             if isinstance(error, asyncio.CancelledError) and self.ended.is_set():
                 raise
@@ -313,6 +353,7 @@ class Loop:
         if inspect.isasyncgen(made):
             await send_all_on_loop(call, made, lambda: self._stoppable(call))
         else:
+            await self._threads_end(call)  # of one that was stopped, and has returned nevertheless
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:

@@ -11,17 +11,20 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import signal
 import threading
 import types
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clutch import _core
-from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
+from clutch._worker.interrupt import came_in_wait
 from clutch.errors import Interrupted
 
 if TYPE_CHECKING:
     import asyncio
+
+    from clutch._worker.delegates import LeftBehind
 
 LOOK_AGAIN_SECONDS = 0.05
 """Interval at which a call that waits for its turn checks whether it was cancelled."""
@@ -52,6 +55,28 @@ class Lifecycle(Protocol):
     async def stop(self) -> None: ...
 
 
+@contextlib.contextmanager
+def heard_terms() -> Iterator[list[int]]:
+    """SIGTERM does not cut off what is started meanwhile, such as the lifespan of an app; the caller is to stop it in
+    order. Yields the signals that have come. A handler of the user's stays, and threads other than the main hear none.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield heard
+        return
+    signal.signal(signal.SIGTERM, hear)
+    try:
+        yield heard
+    finally:
+        if signal.getsignal(signal.SIGTERM) is hear:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class Served(Protocol):
     """Properties of an app or handler that a profile with event loops needs."""
 
@@ -63,8 +88,9 @@ class Running:
     """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
     may be stopped.
 
-    `stop_it()` ends the code. `run_there(function)` runs a function between its steps, whatever thread asks for it:
-    only there is seen whether it has ended meanwhile. Raises `interrupted` where nobody wants the call any more.
+    `stop_it(call id, who)` ends the code. `run_there(function)` runs a function between its steps, whatever thread asks
+    for it: only there is seen whether it has ended meanwhile. Raises `interrupted` where nobody wants the call any
+    more.
     """
 
     def __init__(
@@ -72,7 +98,7 @@ class Running:
         known: dict[int, Running],
         call: _core.Call,
         who: Any,
-        stop_it: Callable[[], object],
+        stop_it: Callable[[int, Any], object],
         run_there: Callable[[Callable[[], None]], object],
         interrupted: type[BaseException],
         is_user_code: bool = True,
@@ -103,7 +129,7 @@ class Running:
 
     def _stop_if_there(self) -> None:
         if self._known.get(self._call.id) is self:  # or this would hit our code, or the clean-up of the user's
-            self._stop_it()
+            self._stop_it(self._call.id, self.who)
 
     def is_held_up(self) -> bool | None:
         """Returns whether to raise in it while it runs. None: ask again soon, it may reach an await or a switch."""
@@ -224,6 +250,8 @@ class OwnLoop:
                 return task.run()
             finally:
                 self._slots.leave()
+                if task.threads is not None:
+                    loop.run_until_complete(task.threads.end())
                 self._slots.set_waker(None)
                 if task.is_left_behind:
                     self.close()
@@ -247,6 +275,8 @@ class Stoppable:
         self._task: asyncio.Task[Any] | None = None
         self.is_left_behind = False
         """True if an exception stopped the loop that did not come from this task; perhaps another task raised it."""
+        self.threads: LeftBehind | None = None
+        """Threads that run code for it still, although it was cancelled."""
         self._is_told = self._is_cancelled = self._is_by_exception = False
 
     def run(self) -> Any:
@@ -281,7 +311,14 @@ class Stoppable:
 
     def show(self, tell: Callable[[str], object]) -> None:
         """Tells where it waits; not before it does: until then it is on the stack of its thread."""
-        self._call_soon(lambda: tell(stack_of_coroutine(self._coroutine)))
+        self._call_soon(lambda: tell(self._stack()))
+
+    def _stack(self) -> str:
+        from clutch._worker.delegates import stack_of_task
+
+        if self.threads is not None:
+            return self.threads.stacks()
+        return stack_of_task(self._task) if self._task is not None else ""
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -289,7 +326,10 @@ class Stoppable:
 
     def _cancel(self) -> None:
         if self._task is not None and not self._is_by_exception and self._slots.is_inside():
+            from clutch._worker.delegates import left_behind
+
             self._is_cancelled = True  # once: what runs from here on cleans up
+            self.threads = left_behind(self._task)
             self._task.cancel()
 
 

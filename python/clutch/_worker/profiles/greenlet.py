@@ -28,6 +28,7 @@ from clutch._worker.profiles.base import (
     Lifecycle,
     Running,
     Served,
+    heard_terms,
     running_of,
     send_all_on_loop,
     show,
@@ -82,10 +83,12 @@ class Hub:
         self.link.on_stacks(self._stacks)
         self.link.wait_with(self._wait)
         watcher = get_hub().loop.io(self.link.fileno(), 1)
-        life = self._start_life()
-        ready()
+        with heard_terms() as terms:
+            life = self._start_life()
+        if not terms:
+            ready()
         # The word to end may come right behind calls that the dispatcher has taken back; nothing comes after it.
-        while not self.link.is_draining():
+        while not terms and not self.link.is_draining():
             self.waiting.extend(self._poll(watcher))
             self._start_waiting()
         # Running work may wait for frames of the link.
@@ -160,7 +163,6 @@ class Hub:
 
     def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Running:
         """Around user code in a greenlet. A greenlet that is killed before it starts would never end its call."""
-        kill = functools.partial(here.throw, Interrupted)
         return Running(self.greenlets, call, here, kill, self.callbacks.run_callback, Interrupted, is_user_code)
 
     def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> Running:
@@ -170,7 +172,7 @@ class Hub:
         task = asyncio.current_task()
         assert task is not None
         run_there = task.get_loop().call_soon_threadsafe
-        return Running(self.greenlets, call, here, task.cancel, run_there, Interrupted)
+        return Running(self.greenlets, call, here, lambda *_: task.cancel(), run_there, Interrupted)
 
     def _run(self, call: _core.Call) -> None:
         try:
@@ -277,6 +279,10 @@ class Hub:
             return self.loop.run(coroutine)
         finally:
             del self.coroutines[here]
+
+
+def kill(_: int, here: greenlet.greenlet) -> None:
+    here.throw(Interrupted)
 
 
 class Signal:

@@ -119,8 +119,8 @@ impl Incoming {
     /// Takes in what else comes of that batch, all at once as far as it can be.
     pub(in crate::pool) fn add_more(&mut self, inbox: &mut Inbox) {
         if let Incoming::Items { id, items } = self {
-            let (count, frames) = inbox.next_items(*id);
-            items.push_all(count, frames);
+            let (count, failed, frames) = inbox.next_items(*id);
+            items.push_all(count, failed, frames);
         }
     }
 

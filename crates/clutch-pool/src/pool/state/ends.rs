@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use super::load::Load;
 use super::quarantine::Sentence;
 use super::{Action, Machine, Place, StopCause, Stopping, Submission, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
@@ -36,6 +37,11 @@ impl<T> Machine<T> {
         let body = work.body.take();
         self.submissions.await_instant(by, id);
         body
+    }
+
+    /// Notes that running work was answered because its deadline has passed. Returns whether its worker is to be replaced.
+    pub fn note_expired(&mut self, worker: WorkerKey) -> bool {
+        self.slots.change(worker, Load::has_expired).unwrap_or(false)
     }
 
     /// Work that has its first answer may take its time for the rest.

@@ -20,6 +20,10 @@ const AHEAD_SLOTS_MAX: usize = 16;
 /// those of one thread do), has what was sent ahead taken back.
 pub const STALLED: Duration = Duration::from_millis(1);
 
+/// A worker whose work was past its deadline so often in a row, with nothing answered in between, is replaced: what holds
+/// its work up may be its own, such as a lock that nobody releases or a broken connection.
+pub const EXPIRED_MAX: u32 = 5;
+
 /// Why a worker gets nothing for the time being. Several reasons may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
@@ -82,6 +86,8 @@ pub(super) struct Load {
     pub(super) alone: Alone,
     calls: u64,
     calls_max: Option<u64>,
+    /// Work in a row that was past its deadline.
+    expired: u32,
     /// Time by which the worker is to end: endless work goes on until then.
     pub(super) ends_by: Option<Instant>,
 }
@@ -100,6 +106,7 @@ impl Load {
             alone: Alone::No,
             calls: 0,
             calls_max,
+            expired: 0,
             ends_by: None,
         }
     }
@@ -205,9 +212,17 @@ impl Load {
         AHEAD.as_nanos() as u64 * self.slots as u64
     }
 
-    pub(super) fn has_answered(&mut self, now: Instant) {
+    /// `in_time`: before its deadline, if it had one.
+    pub(super) fn has_answered(&mut self, in_time: bool, now: Instant) {
         self.progress = now;
+        self.expired = if in_time { 0 } else { self.expired };
         self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
+    }
+
+    /// Notes that work is past its deadline. Returns whether that was once too often.
+    pub(super) fn has_expired(&mut self) -> bool {
+        self.expired += 1;
+        self.expired == EXPIRED_MAX
     }
 
     /// Notes that the worker stands still: work sent ahead is taken back from it.

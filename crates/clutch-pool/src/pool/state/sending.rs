@@ -68,12 +68,13 @@ impl<T> Machine<T> {
 
     /// Takes work off a worker's account; `answered`: when it was, if it was.
     pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, answered: Option<Instant>) {
-        let Some(Submission { sent_as, load_ns, request, .. }) = self.submissions.get(id) else { return };
+        let Some(Submission { sent_as, load_ns, request, place, .. }) = self.submissions.get(id) else { return };
         let (number, load_ns, calls) = (*sent_as, *load_ns, request.calls);
+        let in_time = !matches!(place, Place::Abandoned { .. });
         self.slots.change(worker, |load| {
             load.remove(number, id, load_ns);
             match answered {
-                Some(now) => load.has_answered(now),
+                Some(now) => load.has_answered(in_time, now),
                 None => load.give_back(calls),
             }
         });

@@ -56,7 +56,7 @@ pub struct Insights {
 /// Minimum time between two warnings that the pool refuses work.
 const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts of ended work, by how it ended.
+/// Counts of ended work, by how it ended; of a batch its items count.
 #[derive(Debug, Default)]
 pub(in crate::pool) struct Tally {
     pub(in crate::pool) done: u64,
@@ -69,6 +69,12 @@ pub(in crate::pool) struct Tally {
 }
 
 impl Tally {
+    /// Counts what was answered, `failed` of it without a value.
+    pub(in crate::pool) fn note(&mut self, done: u32, failed: u32) {
+        self.done += u64::from(done);
+        self.failed += u64::from(failed);
+    }
+
     /// Counts work that is refused because the queue is full. Returns how much was, where that is to be told now.
     pub(in crate::pool) fn refuse(&mut self, now: Instant) -> Option<u64> {
         self.refused += 1;

@@ -132,6 +132,11 @@ impl Fleet {
         waits.map(|worker| worker.generation).collect()
     }
 
+    /// Why an image is given up that has not loaded in time.
+    pub(super) fn load_overdue(&self) -> String {
+        self.config.start_overdue("loading")
+    }
+
     pub(super) fn start_timeout(&self) -> Duration {
         self.config.start_timeout()
     }
@@ -263,6 +268,7 @@ impl Fleet {
             said: worker.last_words.reason().map(str::to_owned),
             cause: worker.cause().map(str::to_owned),
             untold: fate.is_none() && worker.pid().is_some() && at.zygotes.tells(worker.generation),
+            served: worker.has_served(),
             left: worker.left(),
         };
         out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
@@ -281,8 +287,8 @@ impl Fleet {
             worker.kill(STOPPED_TOO_LONG, now, out);
         }
         if start_due.is_some_and(|due| now >= due) {
-            let reason = format!("the start took longer than start_timeout ({} s)", limit.as_secs_f64());
-            worker.kill(&reason, now, out);
+            out.push(Action::ShowWorker { worker: key });
+            worker.kill(&self.config.start_overdue("the start"), now, out);
             return worker.pid().is_none().then_some(worker.generation);
         }
         match worker.escalation.due(now, worker.standstill.debugged) {
@@ -336,10 +342,6 @@ impl Fleet {
         self.with(key, |worker| worker.terminate(cause, term_grace, now, out));
     }
 
-    pub(super) fn kill(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
-        self.with(key, |worker| worker.kill(cause, now, out));
-    }
-
     // ---- what is done with all of them
 
     /// The old code gets no more work, while it may end in order what it has.
@@ -363,12 +365,16 @@ impl Fleet {
         draining.for_each(|worker| worker.escalation.end_by(limit));
     }
 
-    /// The pool stops: nobody gets work any more, and nobody starts.
-    pub(super) fn quiet(&mut self, cause: &str, at: Scene<'_>, out: &mut Vec<Action>) {
+    /// The pool stops: nobody gets work any more, and nobody starts. What is being started may end in order until `limit`:
+    /// the lifespan of an app is not to be cut off in the middle.
+    pub(super) fn quiet(&mut self, cause: &str, limit: Instant, at: Scene<'_>, out: &mut Vec<Action>) {
         for key in self.keys() {
             match self.workers.get(&key).map(Worker::state) {
                 Some(State::Ready) => self.drain(key, Leave::Stopped, at, out),
-                Some(State::Starting) => self.kill(key, cause, at.now, out),
+                Some(State::Starting) => {
+                    let left = limit.saturating_duration_since(at.now);
+                    self.with(key, |worker| worker.terminate(cause, left, at.now, out));
+                }
                 _ => {}
             }
         }

@@ -195,6 +195,14 @@ pub enum Action {
         generation: u32,
         reason: String,
     },
+    /// Have it told where a worker is, before it is killed for a start that took too long.
+    ShowWorker {
+        worker: WorkerKey,
+    },
+    /// The same of a zygote that loads.
+    ShowZygote {
+        generation: u32,
+    },
     /// A command is carried out, or not.
     Done {
         ticket: Ticket,
@@ -215,6 +223,8 @@ pub struct WorkerRecord {
     pub cause: Option<String>,
     /// The zygote was there and did not tell how the worker ended.
     pub untold: bool,
+    /// It had been ready.
+    pub served: bool,
     /// The reason that the worker was to end for, where it was not made to.
     pub left: Option<&'static str>,
 }

@@ -87,6 +87,11 @@ impl Shutdown {
         all && now >= *steps.killing_since.get_or_insert(now) + STATUS_WAIT
     }
 
+    /// When what is left is killed.
+    pub(super) fn kill_at(&self) -> Option<Instant> {
+        self.steps.map(|steps| steps.kill_at)
+    }
+
     /// Nothing is left. Returns whether that is new.
     pub(super) fn close(&mut self) -> bool {
         self.is_under_way() && !std::mem::replace(&mut self.closed, true)

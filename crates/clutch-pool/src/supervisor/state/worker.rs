@@ -123,6 +123,11 @@ impl Worker {
         (self.state() == State::Draining).then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
     }
 
+    /// Returns whether it has ever been ready.
+    pub fn has_served(&self) -> bool {
+        !matches!(self.stage, Stage::Starting { .. })
+    }
+
     /// Returns whether the worker, which has ended, was not ready yet and still wanted.
     pub(super) fn has_failed_to_start(&self) -> bool {
         self.state() == State::Starting && !self.leaves()
@@ -215,28 +220,27 @@ impl Worker {
 
     /// TERM to its group, then KILL after `term_grace`.
     pub(super) fn terminate(&mut self, cause: &str, term_grace: Duration, now: Instant, out: &mut Vec<Action>) {
-        let heeds = matches!(self.stage, Stage::Ready | Stage::Draining) && !self.is_stopped();
+        let heeds = self.stage != Stage::Killed && self.pid().is_some() && !self.is_stopped();
         if !heeds || term_grace.is_zero() {
             return self.kill(cause, now, out);
         }
-        self.leave_for_good(out);
+        self.leave(now, out);
         self.escalation.term(cause, now + term_grace);
         out.push(Action::Kill { worker: self.key, signal: EndSignal::Term });
     }
 
     /// KILL to its group, at once.
     pub(super) fn kill(&mut self, cause: &str, now: Instant, out: &mut Vec<Action>) {
-        match self.stage {
-            Stage::Starting { .. } => self.start_anew(now),
-            Stage::Ready | Stage::Draining => self.leave_for_good(out),
-            Stage::Killed => {}
-        }
+        self.leave(now, out);
         self.escalation.kill(cause);
         out.push(Action::Kill { worker: self.key, signal: EndSignal::Kill });
     }
 
-    /// From here on it gets no work, also while it ignores what it is told.
-    fn leave_for_good(&mut self, out: &mut Vec<Action>) {
+    /// From here on it gets no work, also while it ignores what it is told. One that starts is still one that starts.
+    fn leave(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if matches!(self.stage, Stage::Starting { .. }) {
+            return self.start_anew(now);
+        }
         if self.stage == Stage::Ready {
             let reason = self.retirement.why().unwrap_or(Leave::Stuck).as_str();
             out.push(Action::Drain { worker: self.key, reason });

@@ -237,6 +237,7 @@ impl Zygotes {
     pub(super) fn kill_deaf(&mut self, generation: u32, out: &mut Vec<Action>) -> Option<ZygoteLoss> {
         let zygote = self.zygotes.get(&generation).filter(|zygote| zygote.phase == ZygotePhase::Up)?;
         let loss = self.loss(generation, zygote);
+        out.push(Action::ShowZygote { generation });
         self.kill(generation, out);
         Some(loss)
     }

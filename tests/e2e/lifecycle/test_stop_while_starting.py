@@ -1,0 +1,54 @@
+"""A stop while workers start: what an app does at its start is not cut off in the middle, and is undone in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.rendezvous import Rendezvous
+from support.serve_process import ANY_PORT, Serving
+
+APP = """
+import os
+from support.rendezvous import meet, meet_async
+
+async def app(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    await receive()
+    {wait}
+    print("migrated", flush=True)
+    await send({{"type": "lifespan.startup.complete"}})
+    await receive()
+    print("closed", flush=True)
+    await send({{"type": "lifespan.shutdown.complete"}})
+"""
+WAITS = {"in a task": "await meet_async({port})", "in the loop": "meet({port})"}
+
+
+@pytest.mark.parametrize("shape", [["-w", "1"], ["-w", "1", "--threads", "2"], ["-k", "greenlet", "-w", "1"]], ids=str)
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_lifespan_that_starts_is_finished(
+    tmp_path: Path, rendezvous: Rendezvous, wait: str, shape: list[str]
+) -> None:
+    (tmp_path / "starting.py").write_text(APP.format(wait=WAITS[wait].format(port=rendezvous.port)))
+    with Serving(tmp_path, "starting:app", *shape, "-b", ANY_PORT) as serving:
+        guests = rendezvous.guests(2 if "--threads" in shape else 1)
+        serving.terminate()
+        serving.err.wait("SIGTERM: stopping")
+        serving.err.wait("it was starting")
+        for guest in guests:
+            guest.let_go()
+        assert serving.wait() == 0
+    said = [line.removeprefix("[web/0] ") for line in serving.out.text.splitlines()]
+    assert said == ["migrated"] * len(guests) + ["closed"] * len(guests)
+
+
+def test_an_import_is_cut_off(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    text = f"from support.rendezvous import meet\nmeet({rendezvous.port})\napp = print\n"
+    (tmp_path / "starting.py").write_text(text)
+    with Serving(tmp_path, "starting:app", "-w", "1", "-b", ANY_PORT) as serving:
+        guest = rendezvous.guest()
+        serving.terminate()
+        guest.wait_gone()
+        assert serving.wait() == 0

@@ -1,0 +1,30 @@
+"""Lines of the log, against what the core may tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from clutch._dispatcher.event_log import LEAVES, running
+
+ROOT = Path(__file__).parents[2]
+
+
+def reasons() -> list[str]:
+    """Why workers leave, as the supervisor says it."""
+    source = (ROOT / "crates/clutch-pool/src/supervisor/leave.rs").read_text()
+    return re.findall(r'Leave::\w+ => "(\w+)"', source)
+
+
+def test_every_reason_to_leave_has_its_words():
+    assert set(reasons()) == set(LEAVES) and len(LEAVES) > 9
+
+
+def test_every_reason_to_leave_is_on_the_page_of_operators():
+    page = (ROOT / "docs/operating.md").read_text()
+    assert [reason for reason in reasons() if f"`{reason}`" not in page] == []
+
+
+def test_a_worker_that_ran_nothing_was_idle_or_starting():
+    assert running({"running": [], "served": True}) == "; it was idle"
+    assert running({"running": [], "served": False}) == "; it was starting"
