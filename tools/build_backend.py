@@ -5,6 +5,7 @@ Without one, maturin would fetch a toolchain and compile for minutes without a w
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ __all__ = [
     "prepare_metadata_for_build_wheel",
 ]
 
+STABLE_FROM = (3, 15)
 MANIFEST = Path(__file__).parent.parent / "Cargo.toml"
 
 
@@ -64,6 +66,22 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
     return maturin.get_requires_for_build_editable(config_settings)
 
 
-build_wheel = maturin.build_wheel
-build_editable = maturin.build_editable
+def for_this_python(config_settings: Any) -> dict[str, Any]:
+    """The settings, and for a Python that the binding library does not know yet: the extension of the stable ABI."""
+    settings = dict(config_settings or {})
+    if sys.version_info >= STABLE_FROM:
+        os.environ["PYO3_USE_ABI3_FORWARD_COMPATIBILITY"] = "1"
+        given = settings.get("build-args") or os.environ.get("MATURIN_PEP517_ARGS", "")
+        settings["build-args"] = f"{given if isinstance(given, str) else ' '.join(given)} --features abi3".strip()
+    return settings
+
+
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    return maturin.build_wheel(wheel_directory, for_this_python(config_settings), metadata_directory)
+
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    return maturin.build_editable(wheel_directory, for_this_python(config_settings), metadata_directory)
+
+
 prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editable

@@ -9,9 +9,10 @@ use clutch_fronts::codec::http::{self, Place, RequestLine, request_flag, respons
 use clutch_fronts::codec::websocket;
 use clutch_fronts::codec::{CLOSE, HEAD, LAST, TEXT};
 use clutch_pool::work::WorkKind;
+use clutch_wire::code::Code;
 use clutch_wire::frame::{self, CallFields, Frame, Head, Kind, NO_DEADLINE, RegionRef, WIRE_VERSION, flag};
 use clutch_wire::headers::put_headers;
-use clutch_wire::{Codec, Failure, Form};
+use clutch_wire::{Codec, Failure, Form, Payload};
 use serde_json::{Value, json};
 
 /// A frame by name: its bytes, and what a reader must find in them.
@@ -139,6 +140,12 @@ fn headed_call() -> Vec<u8> {
     bytes
 }
 
+/// A function of map 7, and its arguments.
+fn code_and(arguments: &[u8]) -> Vec<u8> {
+    let pickle = Payload::new(Codec::Pickle, b"\x80\x05N.".to_vec());
+    Code { number: 7, pickle }.with(Payload::new(Codec::Plain, arguments.to_vec())).inline
+}
+
 /// The head of a response, and its body.
 fn response(flags: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -164,6 +171,7 @@ fn calls() -> Vec<Golden> {
     let connection = flagged(flag::WANT_BEGUN | flag::HAS_DESCRIPTOR, connection);
     let job = call_head(WorkKind::JOB, Codec::Headed, 9);
     let batch = call_head(WorkKind::BATCH, Codec::Pickle, 7);
+    let by_value = call_head(WorkKind::CALL, Codec::Code, 10);
     let request_head = call_head(WorkKind::REQUEST, HEAD, 6);
     let first = CallFields { word: 7, function: 2, deadline_ns: 1_500_000, skip: 0 };
     let endless = CallFields { word: 1023, function: 3, deadline_ns: NO_DEADLINE, skip: 0 };
@@ -180,6 +188,7 @@ fn calls() -> Vec<Golden> {
         call("call with every flag and two regions", pickle, first, &regions, b"\x80\x05N."),
         call("call: a job", job, endless, &[], &headed_call()),
         call("call: the rest of a batch", batch, rest, &[], b"\x80\x05N."),
+        call("call: a function by value", by_value, CallFields { function: 0, ..first }, &[], &code_and(&arguments)),
     ]
 }
 
@@ -246,6 +255,7 @@ fn of_workers() -> Vec<Golden> {
         told("ready", Kind::Ready, 0, &json!({ "pid": 43 })),
         simple("define: the name of a tool", Kind::Define, 1, Codec::Name, b"countdown"),
         simple("define: a pickled function", Kind::Define, 2, Codec::Pickle, b"\x80\x05N."),
+        simple("define: a map is over", Kind::Define, 0, Codec::Empty, &7u64.to_le_bytes()),
         simple("begun", Kind::Begun, 9, Codec::Empty, &[]),
         simple("chunk", Kind::Chunk, 9, Codec::Json, b"{\"n\":1}"),
         simple("chunk: the end of an inbound stream", Kind::Chunk, 9, Codec::Empty, &[]),

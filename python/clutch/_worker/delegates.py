@@ -54,16 +54,25 @@ class Delegates:
 
 
 class LeftBehind:
-    """Threads that still run what a task had waited for when it was told to stop."""
+    """Threads that go on although what a task waited for was cancelled with it.
 
-    def __init__(self, futures: set[Any]) -> None:
-        self._futures = futures
+    Made of the task before that. Whatever was not cancelled is somebody else's, too: a service of the app's that the task
+    knows of, or what the app shields.
+    """
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        awaited = (future for future in Delegates(task).futures if isinstance(future, asyncio.Future))
+        self._awaited = {future: set(futures_of([future])) for future in awaited}
 
     def __bool__(self) -> bool:
-        return bool(self._futures) and next(threads_for(self._futures), None) is not None
+        return next(self._threads(), None) is not None
 
     def stacks(self) -> str:
-        return "\n".join(threads_for(self._futures))
+        return "\n".join(self._threads())
+
+    def _threads(self) -> Iterator[str]:
+        cancelled = [settled for future, settled in self._awaited.items() if future.cancelled()]
+        return threads_for(set().union(*cancelled)) if cancelled else iter(())
 
     async def end(self) -> None:
         """Wait until all have ended."""
@@ -71,11 +80,6 @@ class LeftBehind:
         while self:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
-
-
-def left_behind(task: asyncio.Task[Any]) -> LeftBehind | None:
-    """The threads that go on when this task is cancelled now, if any do."""
-    return LeftBehind(Delegates(task).futures) or None
 
 
 def stack_of_task(task: asyncio.Task[Any]) -> str:

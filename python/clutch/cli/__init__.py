@@ -20,6 +20,7 @@ COMMANDS = {
     "ps": "remote:ps",
     "top": "top:command",
     **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
+    "profile": "profile:command",
     "call": "call:command",
     "tools": "tools:command",
     "doctor": "doctor:command",

@@ -123,7 +123,9 @@ def test_a_worker_that_is_sent_term_alone_is_replaced(tmp_path: Path, rendezvous
             guest = rendezvous.guest()
             with Processes([guest.pid]) as worker_of_request:
                 worker_of_request.send(signal.SIGTERM)
-                serving.err.wait(rf"worker web/0 \(pid {guest.pid}\): takes no more work: term")
+                serving.err.wait(
+                    rf"worker web/0 \(pid {guest.pid}\): takes no more work: another process sent it SIGTERM"
+                )
                 assert serving.get().json["pid"] != guest.pid
                 guest.let_go()
                 assert answer(running).status == 200

@@ -10,17 +10,17 @@ from support.rendezvous import Rendezvous
 from support.serve_process import ANY_PORT, Serving
 
 APP = """
-import os
+import sys
 from support.rendezvous import meet, meet_async
 
 async def app(scope, receive, send):
     assert scope["type"] == "lifespan"
     await receive()
     {wait}
-    print("migrated", flush=True)
+    sys.stdout.write("migrated\\n")
     await send({{"type": "lifespan.startup.complete"}})
     await receive()
-    print("closed", flush=True)
+    sys.stdout.write("closed\\n")
     await send({{"type": "lifespan.shutdown.complete"}})
 """
 WAITS = {"in a task": "await meet_async({port})", "in the loop": "meet({port})"}

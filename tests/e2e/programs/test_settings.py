@@ -131,9 +131,11 @@ if __name__ == "__main__":
     conf.UNUSED = 2
     conf.more()
     with Pool(2) as pool:
+        pool.wait_ready()
         assert pool.call(seen) == (10, {"strict": False, "names": ["a"]}, 1, 1, same)
         pool.recycle()
     with Pool(2, initializer=setattr, initargs=(conf, "LIMIT", 3)) as pool:
+        pool.wait_ready()
         pool.call(seen)
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.delegates import LeftBehind, left_behind, stack_of_task
+from clutch._worker.delegates import LeftBehind, stack_of_task
 from clutch._worker.interrupt import STACKS_MAX
 from clutch._worker.profiles.base import (
     Lifecycle,
@@ -258,8 +258,7 @@ class Loop:
 
     def _stop(self, call_id: int, task: asyncio.Task[Any]) -> None:
         """Cancel the task of a call. Its slot is taken until the threads that it waits for have ended, too."""
-        if (threads := left_behind(task)) is not None:
-            self.left_behind[call_id] = threads
+        self.left_behind[call_id] = LeftBehind(task)
         task.cancel()
 
     async def _threads_end(self, call: _core.Call) -> None:

@@ -316,9 +316,8 @@ class Stoppable:
     def _stack(self) -> str:
         from clutch._worker.delegates import stack_of_task
 
-        if self.threads is not None:
-            return self.threads.stacks()
-        return stack_of_task(self._task) if self._task is not None else ""
+        left = self.threads.stacks() if self.threads is not None else ""
+        return left or (stack_of_task(self._task) if self._task is not None else "")
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -326,10 +325,10 @@ class Stoppable:
 
     def _cancel(self) -> None:
         if self._task is not None and not self._is_by_exception and self._slots.is_inside():
-            from clutch._worker.delegates import left_behind
+            from clutch._worker.delegates import LeftBehind
 
             self._is_cancelled = True  # once: what runs from here on cleans up
-            self.threads = left_behind(self._task)
+            self.threads = LeftBehind(self._task)
             self._task.cancel()
 
 
