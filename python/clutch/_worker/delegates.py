@@ -56,8 +56,8 @@ class Delegates:
 class LeftBehind:
     """Threads that go on although what a task waited for was cancelled with it.
 
-    Made of the task before that. Whatever was not cancelled is somebody else's, too: a service of the app's that the task
-    knows of, or what the app shields.
+    Made of the task before that. Whatever was not cancelled is somebody else's, too: a service of the app's that the
+    task knows of, or what the app shields.
     """
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
