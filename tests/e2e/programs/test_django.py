@@ -36,7 +36,7 @@ def is_connected():
 def test_a_call_that_fails_leaves_no_old_connection(
     folder: Path, monkeypatch: pytest.MonkeyPatch, profile: str
 ) -> None:
-    """One that was lost would fail all that come after it in this thread. SQLite loses none, but has some that are old."""
+    """One that was lost would fail all that follow in this thread. SQLite loses none, but has some that are old."""
     monkeypatch.chdir(folder)
     (folder / "written_django.py").write_text(TOOLS)
     with Pool("written_django", profile=profile, workers=1, **({"threads": 1} if profile == "thread" else {})) as pool:
