@@ -147,7 +147,7 @@ impl PoolConfig {
     pub fn start_overdue(&self, what: &str) -> String {
         let (name, limit) = (&self.name, self.start_timeout().as_secs_f64());
         format!(
-            "{what} took longer than start_timeout ({limit} s); to allow more, set start_timeout = \"{}s\" in [pools.{name}]",
+            "{what} took longer than start_timeout ({limit} s); to allow more, set start_timeout = \"{}s\" of pool {name:?}",
             2.0 * limit
         )
     }

@@ -529,7 +529,11 @@ impl Driver {
     /// worker made itself leader of.
     fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
         if let Some(process) = self.processes.get(&worker) {
-            return process.end(signal);
+            let serves = self.machine.fleet().workers().get(&worker).is_none_or(Worker::has_served);
+            return match signal {
+                EndSignal::Term if !serves => process.tell_term(),
+                _ => process.end(signal),
+            };
         }
         let Some(known) = self.machine.fleet().workers().get(&worker) else { return };
         match (self.zygotes.get_mut(&known.generation), known.pid()) {

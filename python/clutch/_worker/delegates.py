@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import socket
 import sys
 import types
 from collections import deque
@@ -19,6 +20,12 @@ from clutch._worker.interrupt import frames_of_coroutine, stack_of_frame, stack_
 
 TASKS_MAX = 20
 """Most tasks whose stacks are shown for one."""
+FOUND_MAX = 10_000
+"""Most tasks, and values of theirs, that are looked at for one."""
+GROUPS = {"asyncio.taskgroups", "anyio._backends._asyncio"}
+"""Modules whose task groups keep their tasks as `_tasks`."""
+RESOLVERS = {socket.getaddrinfo, socket.getnameinfo}
+"""What event loops have threads do for them: no code of the user's."""
 RUNNERS = ("/concurrent/futures/thread.py", "/anyio/_backends/_asyncio.py")
 """Files whose frames, in a thread, hold the future of what runs there."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.005, 0.25
@@ -28,13 +35,13 @@ LOOK_SECONDS, LOOK_SECONDS_MAX = 0.005, 0.25
 class Delegates:
     """The threads that run code for a task, or for those that it waits for, at this moment."""
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
+    def __init__(self, task: asyncio.Task[Any], most: int = TASKS_MAX) -> None:
         self.tasks: list[list[types.FrameType]] = []
         """Frames of the task and of those that it waits for, outermost first."""
         self.futures: set[Any] = set()
         seen: set[asyncio.Task[Any]] = set()
         waiting = deque([task])
-        while waiting and len(seen) < TASKS_MAX:
+        while waiting and len(seen) < most:
             one = waiting.popleft()
             if one in seen or one.done():
                 continue
@@ -43,7 +50,7 @@ class Delegates:
             self.tasks.append(frames)
             values = (value for frame in frames for value in frame.f_locals.values())
             for future in futures_of([getattr(one, "_fut_waiter", None), *values]):
-                if isinstance(future, asyncio.Task):
+                if is_a(future, asyncio.Task):
                     waiting.append(future)
                 else:
                     self.futures.add(future)
@@ -61,7 +68,7 @@ class LeftBehind:
     """
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
-        awaited = (future for future in Delegates(task).futures if isinstance(future, asyncio.Future))
+        awaited = (future for future in Delegates(task, FOUND_MAX).futures if is_a(future, asyncio.Future))
         self._awaited = {future: set(futures_of([future])) for future in awaited}
 
     def __bool__(self) -> bool:
@@ -72,7 +79,7 @@ class LeftBehind:
 
     def _threads(self) -> Iterator[str]:
         cancelled = [settled for future, settled in self._awaited.items() if future.cancelled()]
-        return threads_for(set().union(*cancelled)) if cancelled else iter(())
+        return threads_for(set().union(*cancelled), without=RESOLVERS) if cancelled else iter(())
 
     async def end(self) -> None:
         """Wait until all have ended."""
@@ -91,20 +98,25 @@ def futures_of(held: Iterable[Any]) -> Iterator[Any]:
     """Futures, asyncio's and the standard executors', that these values are or stand for."""
     seen: set[int] = set()
     left = deque(held)
-    while left and len(seen) < 100 * TASKS_MAX:
+    while left and len(seen) < FOUND_MAX:
         value = left.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, concurrent.futures.Future):
+        if is_a(value, concurrent.futures.Future):
             yield value
-        elif isinstance(value, asyncio.Future):
+        elif is_a(value, asyncio.Future):
             yield value
-            if not isinstance(value, asyncio.Task):
+            if not is_a(value, asyncio.Task):
                 left.extend(getattr(value, "_children", ()))  # of `gather`
                 left.extend(cell for call, _ in getattr(value, "_callbacks", None) or () for cell in cells_of(call))
-        elif type(tasks := getattr(value, "_tasks", None)) is set:  # a task group's
-            left.extend(tasks)
+        elif type(value).__module__ in GROUPS:
+            left.extend(getattr(value, "_tasks", ()))
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """As `isinstance`, by the real type: a value of the user's may answer for its class, and does so by code."""
+    return issubclass(type(value), kind)
 
 
 def cells_of(function: Any) -> Iterator[Any]:
@@ -116,22 +128,27 @@ def cells_of(function: Any) -> Iterator[Any]:
             continue
 
 
-def threads_for(futures: set[Any]) -> Iterator[str]:
+def threads_for(futures: set[Any], without: set[Any] = frozenset()) -> Iterator[str]:
+    """The stacks of the threads that settle any of these futures, but for those that run one of these functions."""
     frames = sys._current_frames()
     try:
         for ident, frame in frames.items():
-            if any(future in futures for future in settled_by(frame)):
+            if any(future in futures and function not in without for future, function in settled_by(frame)):
                 yield stack_of_frame(frame, f"Thread 0x{ident:016x}")
     finally:
         frames.clear()  # this call's own is among them
 
 
-def settled_by(frame: types.FrameType | None) -> Iterator[Any]:
-    """The futures that a thread settles when what it runs has ended."""
+def settled_by(frame: types.FrameType | None) -> Iterator[tuple[Any, Any]]:
+    """The futures that a thread settles when what it runs has ended, each with the function that it runs."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith(RUNNERS):
-            names = frame.f_locals
-            for future in (names.get("future"), getattr(names.get("self"), "future", None)):
-                if isinstance(future, asyncio.Future | concurrent.futures.Future):
-                    yield future
+        if frame.f_code.co_filename.endswith(RUNNERS) and frame.f_code.co_name == "run":
+            names = dict(frame.f_locals)
+            if sys.version_info < (3, 13):
+                # A copy that the frame keeps: it would hold what the thread has done until somebody looks again.
+                frame.f_locals.clear()
+            item = names.get("self")
+            future = names.get("future") or getattr(item, "future", None)
+            if is_a(future, asyncio.Future) or is_a(future, concurrent.futures.Future):
+                yield future, names.get("func") or getattr(item, "fn", None)
         frame = frame.f_back

@@ -117,7 +117,7 @@ def _decide(name: str, given: dict[str, Any], place: str, use: Use, around: Surr
     cpus = limits.usable_cpus()
     values |= {key: given.get(key, default) for key, default in shape_defaults(values["profile"], python, cpus).items()}
     _check_shape(values, python, place, report)
-    added, warnings = _blas(values, around.environ, limits.whole_cpus())
+    added, warnings = _blas(values, around.environ, cpus, limits.whole_cpus())
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min
@@ -153,10 +153,12 @@ def _check_shape(values: Mapping[str, Any], python: Interpreter, place: str, rep
         report.add(f"{place}.profile", what, given=profile, allowed="process, thread, async")
 
 
-def _blas(values: Mapping[str, Any], environ: Mapping[str, str], cpus: int) -> tuple[dict[str, str], tuple[str, ...]]:
+def _blas(
+    values: Mapping[str, Any], environ: Mapping[str, str], cpus: int, whole_cpus: int
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Thread counts for the BLAS family that nobody has set, and a warning where the user's own are too many."""
     runners = values["workers"].max * values["threads"]
-    count = str(max(1, cpus // runners))
+    count = str(max(1, whole_cpus // runners))
     of_outer_pool = environ.get(BLAS_SET_BY_CLUTCH)
     set_by_user = {name: text for name, text in environ.items() if text != of_outer_pool} | values["env"]
     added, warnings = {BLAS_SET_BY_CLUTCH: count}, []

@@ -415,7 +415,7 @@ def test_failure_11_a_start_hook_that_hangs_is_killed(
         hanging.wait_gone()
         assert "start_timeout" in events.wait("worker_gone", pool="pool", pid=hanging.pid)["cause"]
         reason = events.wait("pool_failing", pool="pool")["reason"]
-        assert 'set start_timeout = "3s" in [pools.pool]' in reason and 'written_hook.py", line 5 in hook' in reason
+        assert 'set start_timeout = "3s" of pool "pool"' in reason and 'written_hook.py", line 5 in hook' in reason
         rendezvous.guest().let_go()
         events.wait("worker_ready", pool="pool")
         assert pool.call("work") == "works"

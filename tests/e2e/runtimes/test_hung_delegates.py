@@ -71,12 +71,25 @@ async def add(a, b):
     return a + b
 
 @tool
+async def many(port):
+    await asyncio.gather(*(asyncio.sleep(100) for _ in range(40)), asyncio.to_thread(wait_in_thread, port))
+
+@tool
+async def with_a_proxy(port):
+    class Proxy:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+        __class__ = property(lambda self: Proxy.__getattr__(self, "__class__"))
+    proxy = Proxy()
+    await asyncio.to_thread(wait_in_thread, port)
+
+@tool
 async def hang():
     await asyncio.Event().wait()
 
 EXECUTOR = concurrent.futures.ThreadPoolExecutor()
 """
-NAMES = ["by_asyncio", "by_anyio", "by_abandoned", "by_own_executor", "by_group"]
+NAMES = ["by_asyncio", "by_anyio", "by_abandoned", "by_own_executor", "by_group", "many", "with_a_proxy"]
 SHAPES = [{"profile": "async", "tasks": 1}, {"profile": "process"}, {"profile": "thread", "threads": 1}]
 
 
@@ -147,13 +160,15 @@ def test_work_that_is_always_too_late_costs_the_worker(folder: Path) -> None:
     """What holds it up may be the worker's own: a lock that was held at the fork, a connection that died."""
     with watch() as events, make(folder, profile="async", interrupt_grace="300s") as pool:
         first = events.wait("worker_ready")
-        late = pool.options(deadline=0.05)
+        late, too_short = pool.options(deadline=0.5), pool.options(deadline=0.02)
         for _ in range(4):
             assert isinstance(late.submit("hang").exception(30), DeadlineExceeded)
         assert pool.submit("add", 2, 3).result(30) == 5, "one that is in time, and the count begins anew"
         for _ in range(4):
             assert isinstance(late.submit("hang").exception(30), DeadlineExceeded)
         assert pool.submit("add", 2, 3).result(30) == 5
+        for _ in range(10):
+            assert isinstance(too_short.submit("hang").exception(30), DeadlineExceeded)
         assert [view["pid"] for view in pool.stats()["workers"]] == [first["pid"]]
         for _ in range(5):
             assert isinstance(late.submit("hang").exception(30), DeadlineExceeded)

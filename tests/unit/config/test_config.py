@@ -548,7 +548,8 @@ def test_no_greenlets_on_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "8"), (3, "2"), (8, "1"), (100, "1")])
 def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: int, expected: str) -> None:
-    monkeypatch.setattr(limits, "whole_cpus", lambda: 8)
+    for count in ("usable_cpus", "whole_cpus"):
+        monkeypatch.setattr(limits, count, lambda: 8)
     for name in pools.BLAS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     pool = config.resolve(workers=workers)
@@ -557,7 +558,8 @@ def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: i
 
 
 def test_a_pool_in_a_worker_counts_its_blas_threads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "whole_cpus", lambda: 4)
+    for count in ("usable_cpus", "whole_cpus"):
+        monkeypatch.setattr(limits, count, lambda: 4)
     for name, text in config.resolve(workers=1, env={"OMP_NUM_THREADS": "3"}).core["env"].items():
         monkeypatch.setenv(name, text)
     inner = config.resolve(workers=2)
@@ -566,7 +568,7 @@ def test_a_pool_in_a_worker_counts_its_blas_threads_anew(monkeypatch: pytest.Mon
 
 
 def test_blas_threads_set_by_the_user_are_kept_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "whole_cpus", lambda: 4)
+    monkeypatch.setattr(limits, "usable_cpus", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     pool = config.resolve(workers=4, env={"OPENBLAS_NUM_THREADS": "4"})
     assert pool.core["env"]["OPENBLAS_NUM_THREADS"] == "4"

@@ -53,6 +53,12 @@ impl Cut {
         *self.begun.insert(begun)
     }
 
+    /// Returns the number of items that are answered, and of those that have failed.
+    pub(super) fn counted(&mut self) -> (u32, u32) {
+        let late = self.count_begun().saturating_sub(self.items.count());
+        (self.items.count() + late, self.items.failed() + late)
+    }
+
     /// Items that have begun and have no result are past their deadline. The rest is left out: its submitter knows.
     pub(super) fn outcome(mut self, expired: &Expired) -> Outcome {
         let begun = self.count_begun();

@@ -189,6 +189,8 @@ pub struct Machine<T> {
     intake: Intake,
     /// A debugger is open: the time of nothing is measured.
     untimed: bool,
+    /// When a worker was last replaced because its work was past its deadline again and again.
+    replaced_at: Option<Instant>,
 }
 
 /// Counts for stats and metrics.
@@ -228,6 +230,7 @@ impl<T> Machine<T> {
             finished: Finished::default(),
             intake: Intake::default(),
             untimed: false,
+            replaced_at: None,
         }
     }
 

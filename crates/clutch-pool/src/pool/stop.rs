@@ -92,7 +92,7 @@ impl Core {
         });
         self.telemetry.emit(|| WorkExpired { id, at: "running".to_owned() });
         // Of a batch each item has its own, and its neighbours may have been answered.
-        if entry.work.items == 0 && self.machine.note_expired(worker) {
+        if entry.work.items == 0 && self.machine.note_expired(worker, ran, now) {
             effects.notices.push(Notice::Expiring(worker));
         }
         let hears = self.stop_code(worker, id, &entry, true, effects);
@@ -104,14 +104,13 @@ impl Core {
         let expiring = Expiring { worker, reply, queued, until, stacks, expired, batch };
         match hears {
             true => drop(self.expiring.insert(id, expiring)),
-            false => expiring.answer(effects),
+            false => self.answer(expiring, effects),
         }
     }
 
-    fn cut(&mut self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
+    fn cut(&self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
         let link = self.peers.get(&worker)?.link.clone();
         let items = std::mem::take(&mut entry.items);
-        self.noted.tally.note(items.count(), items.failed());
         let (items_max, word) = (entry.work.items, entry.word);
         let begun_min = items_max.min(items.count() + 1);
         (items_max > 0).then_some(Cut { items, items_max, begun: None, link, word, begun_min })
@@ -156,6 +155,7 @@ impl Core {
         let ran = self.ran(work);
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.item_clocks.stop(id);
+        self.noted.tally.note(entry.items.count(), entry.items.failed());
         if entry.work.items == 0 {
             self.noted.note_ended(&entry, || self.functions.describe(&entry), None, ran);
         }
@@ -208,8 +208,15 @@ impl Core {
 
     fn answer_if_whole(&mut self, id: WorkId, effects: &mut Effects) {
         if self.expiring.get(&id).is_some_and(Expiring::is_whole) {
-            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
+            self.expiring.remove(&id).into_iter().for_each(|expiring| self.answer(expiring, effects));
         }
+    }
+
+    fn answer(&mut self, mut expiring: Expiring, effects: &mut Effects) {
+        // What was past its deadline is counted when its code has ended.
+        let (done, failed) = expiring.batch.as_mut().map_or((1, 1), Cut::counted);
+        self.noted.tally.note(done.saturating_sub(1), failed.saturating_sub(1));
+        expiring.answer(effects);
     }
 
     /// Callers that have waited long enough are answered with what there is.
@@ -225,7 +232,7 @@ impl Core {
     fn answer_those(&mut self, which: impl Fn(&Expiring) -> bool, effects: &mut Effects) {
         let due = self.expiring.iter().filter(|(_, expiring)| which(expiring)).map(|(id, _)| *id);
         for id in due.collect::<Vec<_>>() {
-            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
+            self.expiring.remove(&id).into_iter().for_each(|expiring| self.answer(expiring, effects));
         }
     }
 

@@ -47,6 +47,13 @@ impl Process {
         poller.remove(self.pidfd.as_fd());
     }
 
+    /// Tells it alone to end: what it has started, such as a migration in the lifespan of an app, may come to its end.
+    pub fn tell_term(&self) {
+        if !matches!(sys::wait_readable(self.pidfd.as_fd(), Some(Instant::now())), Ok(true)) {
+            sys::send_own_term(self.pid);
+        }
+    }
+
     /// Sends its group a signal, and at the end itself, should it have left its group.
     pub fn end(&self, signal: EndSignal) {
         let ended = sys::wait_readable(self.pidfd.as_fd(), Some(Instant::now()));

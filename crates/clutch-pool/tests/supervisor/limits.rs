@@ -60,7 +60,7 @@ fn a_start_has_until_start_timeout() {
     play.end(2, Fate::Signaled(9));
     let cause = play.world.records[&2].cause.as_deref();
     let text =
-        "the start took longer than start_timeout (5 s); to allow more, set start_timeout = \"10s\" in [pools.model]";
+        "the start took longer than start_timeout (5 s); to allow more, set start_timeout = \"10s\" of pool \"model\"";
     assert_eq!(cause, Some(text));
     assert_eq!(play.world.zygotes_started, 1, "its zygote has forked it");
 }
@@ -73,7 +73,7 @@ fn a_zygote_has_until_start_timeout_to_load_and_then_to_end() {
     play.pass(NS);
     assert_eq!(play.world.zygote_ends, [(1, true, START_TIMEOUT)], "killed: while it loads it hears nothing");
     let text =
-        "loading took longer than start_timeout (5 s); to allow more, set start_timeout = \"10s\" in [pools.model]";
+        "loading took longer than start_timeout (5 s); to allow more, set start_timeout = \"10s\" of pool \"model\"";
     assert_eq!(play.world.failing.as_deref(), Some(text));
 }
 

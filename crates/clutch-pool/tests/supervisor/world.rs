@@ -345,7 +345,8 @@ impl Play {
             Action::ServeOn => world.barred.clear(),
             Action::Short { worker } => world.short.push(worker),
             Action::End { worker } => {
-                assert!(world.draining.contains_key(&worker), "ended before it was drained");
+                let termed = world.signals.iter().any(|(to, ..)| *to == worker);
+                assert!(termed || world.draining.contains_key(&worker), "ended before it was drained");
                 world.ended.insert(worker);
             }
             Action::Kill { worker, signal } => world.signals.push((worker, signal, now)),

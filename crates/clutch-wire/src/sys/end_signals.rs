@@ -42,7 +42,7 @@ impl Before {
 }
 
 /// Sends a process the TERM that it heeds.
-pub(super) fn send_own_term(pid: i32) {
+pub fn send_own_term(pid: i32) {
     // SAFETY: sends a signal; a process that is gone makes it fail, which is what nobody minds.
     unsafe { libc::kill(pid, own_term()) };
 }

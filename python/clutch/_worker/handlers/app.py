@@ -95,18 +95,30 @@ def kind_of(app: Any) -> str:
     if kind is None:
         raise ConfigError(
             f"whether {app!r} is an ASGI or a WSGI app cannot be seen from how it is called; say it with "
-            'interface = "asgi", "asgi2" or "wsgi" in the table of its front, or --interface'
+            'interface = "asgi", "asgi2" or "wsgi" in the table of its front, or --interface. If it makes the app, say '
+            "--factory"
         )
     return kind
 
 
 def refuse_factory(app: Any) -> None:
-    """Raises ConfigError for a function that asks for no arguments: it may make an app, and is none."""
-    if inspect.isfunction(app) and options_of(app) is None and positional(app) == (0, False):
+    """Raises ConfigError for a function that takes no arguments: it may make an app, and is none."""
+    if not inspect.isfunction(app) or options_of(app) is not None:
+        return
+    if not any(takes(inspect.signature(app, follow_wrapped=False), count) for count in (1, 2, 3)):
         raise ConfigError(
-            f"{app.__qualname__}() asks for no arguments, so it is no ASGI or WSGI app. If it makes the app, say so: "
-            "--factory, or factory = true in the table of its front"
+            f"{app.__qualname__}() takes no positional arguments, so it is no ASGI or WSGI app. If it makes the app, "
+            "say so: --factory, or factory = true in the table of its front"
         )
+
+
+def takes(signature: inspect.Signature, count: int) -> bool:
+    """Returns whether a function may be called with so many positional arguments."""
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def refuse_plain_function(app: Any) -> None:

@@ -111,7 +111,6 @@ class Loop:
         self.started = threading.Event()
         self.failure: BaseException | None = None
         self.is_serving = False
-        self.terms: list[int] = []
         self.executor = Threads(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
@@ -119,24 +118,25 @@ class Loop:
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Run until the worker is told to end. The first loop outlives the others."""
-        try:
-            life = await self._start()
-        except BaseException as error:
-            self.failure = error
-            raise
-        finally:
-            self.started.set()
-        self.loop.add_reader(self.link.fileno(), self._on_readable)
-        # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
-        os.set_blocking(self.link.fileno(), True)
-        if ready is not None:
-            self.link.on_cancel(self._cancel)
-            self.link.on_stacks(self._stacks)
-            await self._wait_for_others()
-            if self.terms:
-                self._tell_all(lambda loop: loop.ended.set)
-            else:
-                ready()
+        with heard_terms() as terms:  # of the first loop: until all have started
+            try:
+                life = await self._start()
+            except BaseException as error:
+                self.failure = error
+                raise
+            finally:
+                self.started.set()
+            self.loop.add_reader(self.link.fileno(), self._on_readable)
+            # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
+            os.set_blocking(self.link.fileno(), True)
+            if ready is not None:
+                self.link.on_cancel(self._cancel)
+                self.link.on_stacks(self._stacks)
+                await self._wait_for_others()
+        if terms:
+            self._tell_all(lambda loop: loop.ended.set)
+        elif ready is not None:
+            ready()
         await self.ended.wait()
         # Running work may wait for frames of the link.
         while self.running:
@@ -156,8 +156,7 @@ class Loop:
         life = None
         if self.served is not None and self.served.lifecycle is not None:
             life = self.served.lifecycle()
-            with heard_terms() as self.terms:
-                await life.start()
+            await life.start()
             life.share()
         self.is_serving = True
         return life
@@ -258,14 +257,15 @@ class Loop:
 
     def _stop(self, call_id: int, task: asyncio.Task[Any]) -> None:
         """Cancel the task of a call. Its slot is taken until the threads that it waits for have ended, too."""
-        self.left_behind[call_id] = LeftBehind(task)
+        with contextlib.suppress(Exception):  # whatever is odd about what the task holds: it is cancelled
+            self.left_behind[call_id] = LeftBehind(task)
         task.cancel()
 
     async def _threads_end(self, call: _core.Call) -> None:
         """Wait until no thread works any more for a call that was stopped."""
         if (threads := self.left_behind.get(call.id)) is not None:
             await threads.end()
-            del self.left_behind[call.id]
+            self.left_behind.pop(call.id, None)
 
     def _stacks(self) -> str:
         tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
@@ -325,6 +325,7 @@ class Loop:
         try:
             await self._call(call, tool)
         finally:
+            await self._threads_end(call)
             lock.release()
 
     async def _call(self, call: _core.Call, tool: Any) -> None:
@@ -351,8 +352,11 @@ class Loop:
             made = in_steps(made)
         if inspect.isasyncgen(made):
             await send_all_on_loop(call, made, lambda: self._stoppable(call))
+        # Of one that was stopped, and has returned nevertheless.
+        await self._threads_end(call)
+        if inspect.isasyncgen(made):
+            call.end_stream()
         else:
-            await self._threads_end(call)  # of one that was stopped, and has returned nevertheless
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
@@ -379,6 +383,7 @@ class Loop:
                 call.item_failed(error)
             else:
                 call.item_done(value)
+        await self._threads_end(call)
         call.end_batch()
 
 

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import os
 import signal
 import threading
 import types
@@ -61,9 +62,15 @@ def heard_terms() -> Iterator[list[int]]:
     order. Yields the signals that have come. A handler of the user's stays, and threads other than the main hear none.
     """
     heard: list[int] = []
+    own = os.getpid()
 
     def hear(number: int, _: object) -> None:
-        heard.append(number)
+        if os.getpid() == own:
+            heard.append(number)
+            return
+        # In a child that was forked meanwhile: it ends, as it would without this.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -328,7 +335,8 @@ class Stoppable:
             from clutch._worker.delegates import LeftBehind
 
             self._is_cancelled = True  # once: what runs from here on cleans up
-            self.threads = LeftBehind(self._task)
+            with contextlib.suppress(Exception):  # whatever is odd about what the task holds: it is cancelled
+                self.threads = LeftBehind(self._task)
             self._task.cancel()
 
 
@@ -374,7 +382,8 @@ async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> 
 async def send_all_on_loop(
     call: _core.Call, values: AsyncGenerator[Any, Any], around_step: Callable[[], Running]
 ) -> None:
-    """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere.
+    """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere. The caller
+    ends the stream.
 
     `around_step()` is around the user's code alone: who waits for credit is closed, not cancelled.
     """
@@ -395,7 +404,6 @@ async def send_all_on_loop(
                 call.chunk(value)
     finally:
         call.on_credit(None)
-    call.end_stream()
 
 
 async def wait_credit_on_loop(call: _core.Call, credit: asyncio.Event) -> bool:

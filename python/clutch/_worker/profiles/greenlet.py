@@ -212,6 +212,7 @@ class Hub:
             self._send_all(call, made, here)
         elif inspect.isasyncgen(made):
             self._on_loop(send_all_on_loop(call, made, functools.partial(self._stoppable_on_loop, call, here)))
+            call.end_stream()
         else:
             call.reply(made)
 

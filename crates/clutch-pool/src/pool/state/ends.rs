@@ -1,9 +1,9 @@
 //! Ends that are not results: cancelled, expired, abandoned, stuck, refused, lost with a worker.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::load::Load;
+use super::load::{EXPIRED_EVERY, EXPIRED_RUN_MIN, Load};
 use super::quarantine::Sentence;
 use super::{Action, Machine, Place, StopCause, Stopping, Submission, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
@@ -40,8 +40,13 @@ impl<T> Machine<T> {
     }
 
     /// Notes that running work was answered because its deadline has passed. Returns whether its worker is to be replaced.
-    pub fn note_expired(&mut self, worker: WorkerKey) -> bool {
-        self.slots.change(worker, Load::has_expired).unwrap_or(false)
+    pub fn note_expired(&mut self, worker: WorkerKey, ran: Duration, now: Instant) -> bool {
+        let often = ran >= EXPIRED_RUN_MIN && self.slots.change(worker, Load::has_expired).unwrap_or(false);
+        let due = often && self.replaced_at.is_none_or(|at| now >= at + EXPIRED_EVERY);
+        if due {
+            self.replaced_at = Some(now);
+        }
+        due
     }
 
     /// Work that has its first answer may take its time for the rest.

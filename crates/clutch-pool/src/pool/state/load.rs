@@ -23,6 +23,10 @@ pub const STALLED: Duration = Duration::from_millis(1);
 /// A worker whose work was past its deadline so often in a row, with nothing answered in between, is replaced: what holds
 /// its work up may be its own, such as a lock that nobody releases or a broken connection.
 pub const EXPIRED_MAX: u32 = 5;
+/// Least time that such work has run: a shorter deadline says nothing of the worker.
+pub const EXPIRED_RUN_MIN: Duration = Duration::from_millis(500);
+/// Least time between two such replacements in a pool: what holds up all of its workers is not theirs.
+pub const EXPIRED_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a worker gets nothing for the time being. Several reasons may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -222,7 +226,7 @@ impl Load {
     /// Notes that work is past its deadline. Returns whether that was once too often.
     pub(super) fn has_expired(&mut self) -> bool {
         self.expired += 1;
-        self.expired == EXPIRED_MAX
+        self.expired >= EXPIRED_MAX && !self.draining
     }
 
     /// Notes that the worker stands still: work sent ahead is taken back from it.

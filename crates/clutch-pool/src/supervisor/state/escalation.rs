@@ -54,6 +54,10 @@ impl Escalation {
         matches!(self, Escalation::InOrder { stuck: Some(_), .. })
     }
 
+    pub(super) fn is_termed(&self) -> bool {
+        matches!(self, Escalation::Termed { .. })
+    }
+
     pub(super) fn is_spared(&self) -> bool {
         matches!(self, Escalation::InOrder { spared_until: Some(_), .. })
     }

@@ -160,7 +160,11 @@ impl Fleet {
     /// Returns whether the worker serves from now on.
     pub(super) fn worker_ready(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) -> bool {
         let Some(worker) = self.workers.get_mut(&key) else { return false };
-        let Some(replaced) = worker.serve() else { return false };
+        let Some(replaced) = worker.serve() else {
+            // Told to end while it started, it went on: there is nothing more to start.
+            out.extend(worker.ends_after_start().then_some(Action::End { worker: key }));
+            return false;
+        };
         out.push(Action::Admit { worker: key, calls: worker.retirement.calls() });
         if let Some((old, why)) = replaced.and_then(|old| Some((old, self.workers.get(&old)?.retirement.why()?))) {
             self.drain(old, why, at, out);

@@ -175,6 +175,11 @@ impl Worker {
         Some(replaces)
     }
 
+    /// Returns whether the worker was told to end while it started, and not killed.
+    pub(super) fn ends_after_start(&self) -> bool {
+        matches!(self.stage, Stage::Starting { .. }) && self.escalation.is_termed()
+    }
+
     fn start_anew(&mut self, now: Instant) {
         if let Stage::Starting { since, .. } = &mut self.stage {
             *since = now;
