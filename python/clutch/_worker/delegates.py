@@ -13,7 +13,7 @@ import socket
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from clutch._worker.interrupt import frames_of_coroutine, stack_of_frame, stack_text
@@ -128,7 +128,7 @@ def cells_of(function: Any) -> Iterator[Any]:
             continue
 
 
-def threads_for(futures: set[Any], without: set[Any] = frozenset()) -> Iterator[str]:
+def threads_for(futures: Set[Any], without: Set[Any] = frozenset()) -> Iterator[str]:
     """The stacks of the threads that settle any of these futures, but for those that run one of these functions."""
     frames = sys._current_frames()
     try:
