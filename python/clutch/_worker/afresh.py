@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import ImportWatch, is_users
+from clutch._worker.leftovers import ImportWatch, is_users, stop_timers
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
@@ -141,6 +141,7 @@ class Plan:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(int(entry), int(entry) == memory)
         end_children()
+        stop_timers()  # which an exec keeps
         surroundings.restore()
         os.dup2(control, 0)
         sys.stdout.flush()

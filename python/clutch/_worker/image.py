@@ -17,7 +17,7 @@ from clutch import _core
 from clutch._worker import tracebacks
 from clutch._worker.afresh import Plan, Roots, libraries
 from clutch._worker.handlers.call import Tool
-from clutch._worker.leftovers import ImportWatch, numpy_generators
+from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
@@ -115,6 +115,7 @@ class Image:
         self.describe_tools()
         found = watch.found()
         self.seeded = watch.generators, numpy_generators(watch.entropy)
+        forget_seed_of_sqlite()
         if found and afresh:
             self.plan = Plan(self.launch, self.report(), found, libraries(before), roots.changes)
             self.starts_afresh = True

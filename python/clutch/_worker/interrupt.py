@@ -103,6 +103,8 @@ class Signals:
         self._take_back()
 
     def _show_stacks(self) -> None:
+        # It was registered for the zygote's, and does not notice that user code has set another handler since.
+        faulthandler.unregister(self.stacks)
         # Each thread writes its own stack: that of another one may change meanwhile.
         faulthandler.register(self.stacks, file=self.file, all_threads=False)
         self.slots.show_stacks_apart()

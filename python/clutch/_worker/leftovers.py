@@ -7,9 +7,11 @@ what; what native code did is attributed to nobody, and found all the same.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
+import signal
 import socket
 import stat
 import sys
@@ -30,6 +32,13 @@ OPENBLAS_COUNTS = (
 """Functions that tell how many threads a copy of OpenBLAS has. Its at-fork handler makes them again in each child."""
 NUMPY_BITS = 128
 """Bits that numpy asks the system for, to seed a generator that is given no seed."""
+QUEUES = {
+    "anon_inode:inotify": "watches files",
+    "anon_inode:[timerfd]": "set a timer",
+    "anon_inode:[signalfd]": "waits for signals",
+}
+"""Descriptors of which each event reaches one process only."""
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 TOLD_MAX = 3
@@ -114,7 +123,7 @@ class ImportWatch:
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
-        return [*self._threads(), *self._descriptors()]
+        return [*self._threads(), *self._descriptors(), *timers()]
 
     def _threads(self) -> list[str]:
         python = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -149,14 +158,16 @@ class ImportWatch:
             return self._socket(number)
         if target == "anon_inode:[eventpoll]":
             return "made an event loop"
+        if target in QUEUES:
+            return QUEUES[target]
         if target.startswith(GPUS):
             return f"uses {target}"
-        is_written = int(flags.get("flags", "0"), 8) & os.O_ACCMODE == os.O_RDWR
         if stat.S_ISREG(mode) and "lock" in flags:
             return self._by("locked", target)
-        if stat.S_ISREG(mode) and is_written and target.startswith("/") and not target.startswith(("/dev/", "/memfd:")):
-            return self._by("opened", target)
-        return None
+        # Whoever only appends has no place in the file. All others share one: what one process reads, another misses.
+        appends = int(flags.get("flags", "0"), 8) & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND
+        is_elsewhere = not target.startswith("/") or target.startswith(("/dev/", "/memfd:", "/proc/", "/sys/"))
+        return None if not stat.S_ISREG(mode) or appends or is_elsewhere else self._by("opened", target)
 
     def _socket(self, number: int) -> str | None:
         with socket.socket(fileno=os.dup(number)) as sock:
@@ -195,6 +206,16 @@ def is_users(file: str) -> bool:
 def tasks() -> set[int]:
     """Ids of this process's threads, Python's and others."""
     return {int(entry) for entry in os.listdir("/proc/self/task")}
+
+
+def timers() -> list[str]:
+    """Timers of the process, which a fork lacks."""
+    return ["set a timer"] if any(signal.getitimer(kind)[0] for kind in TIMERS) else []
+
+
+def stop_timers() -> None:
+    for kind in TIMERS:
+        signal.setitimer(kind, 0)
 
 
 def comm(task: int) -> str:
@@ -259,6 +280,17 @@ def numpy_generators(entropy: set[int]) -> list[Any]:
 
     found = (one for one in gc.get_objects() if isinstance(one, module.BitGenerator))
     return [one for one in found if getattr(getattr(one, "seed_seq", None), "entropy", None) in entropy]
+
+
+def forget_seed_of_sqlite() -> None:
+    """To be called before forks: SQLite has one generator for a process, which it seeds again when it next needs it."""
+    module = sys.modules.get("_sqlite3")
+    file = getattr(module, "__file__", None)
+    if file is not None:
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(file).sqlite3_randomness(0, None)
 
 
 def seed_anew(generators: list[Any], bit_generators: list[Any]) -> None:

@@ -48,6 +48,9 @@ LEFT = {
         "import sqlite3\nshop = sqlite3.connect({folder!r} + '/shop.db')\nshop.execute('pragma user_version = 1')",
         "opened {folder}/shop.db",
     ),
+    "file": ("catalogue = open({folder!r} + '/written_file.py', 'rb')", "opened {folder}/written_file.py"),
+    "output": ("output = open({folder!r} + '/output.txt', 'w')", "opened {folder}/output.txt"),
+    "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 3600)", "set a timer"),
     "loop": ("import asyncio\nloop = asyncio.new_event_loop()", "made an event loop"),
     "openmp": (
         "import ctypes, ctypes.util\n"
@@ -90,8 +93,9 @@ def test_what_a_fork_would_share_or_lack_is_imported_by_each_worker(
         assert pool.call("other") == "other"
 
 
-def test_a_clean_import_is_forked(folder: Path, events: Watch) -> None:
-    (folder / "written_clean.py").write_text(BEGIN + TOOLS)
+@pytest.mark.parametrize("more", ["", "log = open({folder!r} + '/log.txt', 'a')"], ids=["clean", "a log"])
+def test_a_clean_import_is_forked(folder: Path, events: Watch, more: str) -> None:
+    (folder / "written_clean.py").write_text(f"{BEGIN}{more.format(folder=str(folder))}\n{TOOLS}")
     with Pool("written_clean", workers=2) as pool:
         loaded_in, pid, _ = pool.call("facts")
         assert loaded_in == pool.stats()["zygote_pid"] != pid
@@ -126,7 +130,7 @@ def test_what_the_program_had_changed_is_as_it_was(folder: Path) -> None:
 
 
 GENERATORS = """
-import random
+import random, sqlite3
 try:
     import numpy
 except ImportError:
@@ -137,6 +141,15 @@ GIVEN = {"own": random.Random(), "seeded": random.Random(7)}
 if numpy is not None:
     GIVEN |= {"numpy": numpy.random.default_rng(), "numpy seeded": numpy.random.default_rng(7)}
     GIVEN |= {"old": numpy.random.RandomState(), "old seeded": numpy.random.RandomState(7)}
+
+database = sqlite3.connect(":memory:", check_same_thread=False)
+database.execute("select random()").fetchone()
+
+class OfSqlite:
+    def random(self):
+        return database.execute("select random()").fetchone()[0]
+
+GIVEN["sqlite"] = OfSqlite()
 
 @tool
 def draw():
