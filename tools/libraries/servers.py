@@ -1,12 +1,14 @@
-"""Servers that cases connect to, started on free ports when one is first asked for: an HTTP one of Python's own, Redis,
-PostgreSQL where its programs are installed."""
+"""Servers that cases connect to, started on free ports when one is first asked for: an HTTP one of Python's own, and
+others where their programs are installed."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import glob
 import http.server
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -46,13 +48,21 @@ class Servers:
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """Answers with the path that it was asked for, on connections that stay."""
+    """Answers with the path that it was asked for, and to POST with an empty object, on connections that stay."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one packet: clients acknowledge a second one 40 ms later
 
     def do_GET(self) -> None:
-        body = self.path.encode()
+        self.answer(self.path.encode(), "text/plain")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(b"{}", "application/json")
+
+    def answer(self, body: bytes, kind: str) -> None:
         self.send_response(200)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -61,23 +71,36 @@ class Echo(http.server.BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args: Any) -> None:
+        """Clients end as they like."""
+
+
 def start_http(stack: contextlib.ExitStack) -> str:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), Echo)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     stack.callback(server.shutdown)
     return f"http://127.0.0.1:{server.server_port}"
 
 
-def start_redis(stack: contextlib.ExitStack) -> str | None:
-    if shutil.which("redis-server") is None:
-        return None
+def start_program(command: str, url: str, stack: contextlib.ExitStack) -> str | None:
+    """Start a program that needs no files. The command and the URL have `{port}` in them."""
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--daemonize", "no"]
-    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+    name, *arguments = shlex.split(command.format(port=port))
+    found = program_at(name)
+    if found is None:
+        return None
+    process = subprocess.Popen([found, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(process.wait)
     stack.callback(process.terminate)
     wait_for(port)
-    return f"redis://127.0.0.1:{port}/0"
+    return url.format(port=port)
+
+
+def program_at(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 def start_postgres(stack: contextlib.ExitStack) -> str | None:
@@ -107,6 +130,24 @@ def start_postgres(stack: contextlib.ExitStack) -> str | None:
     return f"postgresql://clutch@127.0.0.1:{port}/postgres"
 
 
+def start_mysql(stack: contextlib.ExitStack) -> str | None:
+    install, server = program_at("mariadb-install-db"), program_at("mariadbd")
+    if install is None or server is None:
+        return None
+    folder, port = Path(tempfile.mkdtemp()), free_port()
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    data = [f"--datadir={folder}/data", f"--user={getpass.getuser()}"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([install, "--no-defaults", "--auth-root-authentication-method=normal", *data], check=True, **quiet)
+    own = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket", f"--pid-file={folder}/pid"]
+    own += ["--skip-grant-tables", "--skip-networking=0"]
+    process = subprocess.Popen([server, "--no-defaults", *own, *data], **quiet)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    wait_for(port)
+    return f"mysql://root@127.0.0.1:{port}"
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         return one.getsockname()[1]
@@ -121,9 +162,17 @@ def wait_for(port: int) -> None:
     raise TimeoutError(f"nothing listens on port {port} after {WAIT_SECONDS} s")
 
 
+def program(command: str, url: str) -> Callable[[contextlib.ExitStack], str | None]:
+    return lambda stack: start_program(command, url, stack)
+
+
 STARTS: dict[str, Callable[[contextlib.ExitStack], str | None]] = {
     "http": start_http,
-    "redis": start_redis,
     "postgres": start_postgres,
+    "mysql": start_mysql,
+    "redis": program("redis-server --bind 127.0.0.1 --port {port} --save ''", "redis://127.0.0.1:{port}/0"),
+    "memcached": program("memcached -l 127.0.0.1 -p {port} -u root", "127.0.0.1:{port}"),
+    "mqtt": program("mosquitto -p {port}", "mqtt://127.0.0.1:{port}"),
+    "nats": program("nats-server --addr 127.0.0.1 --port {port}", "nats://127.0.0.1:{port}"),
 }
 SERVERS = Servers()
