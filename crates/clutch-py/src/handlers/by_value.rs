@@ -82,10 +82,10 @@ impl LetGo {
 fn changes_of_classes(py: Python<'_>) -> PyResult<u64> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let modules = MODULES.import(py, "sys", "modules")?;
-    match modules.call_method1("get", ("clutch._pickle.by_value",))? {
-        module if module.is_none() => Ok(0),
-        module => module.getattr("changes_of_classes")?.extract(),
-    }
+    let module = modules.call_method1("get", ("clutch._pickle.by_value",))?;
+    // None while it is imported, in whatever thread: no class has come yet.
+    let changes = if module.is_none() { None } else { module.getattr_opt("changes_of_classes")? };
+    changes.map_or(Ok(0), |changes| changes.extract())
 }
 
 /// Whatever it changes of memory that other workers see, too, it changes for itself.
