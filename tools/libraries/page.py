@@ -100,5 +100,5 @@ def plain(text: str) -> str:
     """The text without what is of the machine that it was written on: folders, ports, process ids."""
     text = re.sub(r"(?<![\w.…])(?:/[\w.@+-]+)+/([\w.@+-]+)", r"…/\1", text)
     text = re.sub(r"\b(127\.0\.0\.1|localhost):\d{2,}", r"\1", text)
-    text = re.sub(r"0x[0-9a-f]{6,}|\btmp[a-z0-9_]{8}\b|\b(?<!\.)\d{5,}\b", "…", text)
+    text = re.sub(r"0x[0-9a-f]{6,}|\btmp[a-z0-9_]{8}\b|(?<=PID is )\d+|(?<=created by )\d+", "…", text)
     return re.sub(r"[<>]", lambda found: f"&{'lt' if found[0] == '<' else 'gt'};", text)
