@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import ImportWatch, is_users, stop_timers
+from clutch._worker.leftovers import ImportWatch, children, is_users, stop_timers
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
@@ -176,7 +176,6 @@ class Plan:
 
 def end_children() -> None:
     """Processes that the import has started: each worker starts its own."""
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/self/task/{task}/children") as file:
-            for child in map(int, file.read().split()):
-                os.kill(child, signal.SIGTERM)
+    for child in children():
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGTERM)

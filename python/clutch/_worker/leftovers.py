@@ -48,7 +48,7 @@ class ImportWatch:
     """Around an import: who of the user's code starts threads and connects, and which generators the system seeds."""
 
     def __init__(self) -> None:
-        self.tasks, self.fds = tasks(), descriptors()
+        self.tasks, self.fds, self.children = tasks(), descriptors(), children()
         self.starters: dict[str, str] = {}
         """Place in the user's code by the name of the thread or the address."""
         self._seeded: dict[int, weakref.ref[Any]] = {}
@@ -123,7 +123,7 @@ class ImportWatch:
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
-        return [*self._threads(), *self._descriptors(), *timers()]
+        return [*self._threads(), *self._descriptors(), *programs(self.children), *timers()]
 
     def _threads(self) -> list[str]:
         python = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -206,6 +206,34 @@ def is_users(file: str) -> bool:
 def tasks() -> set[int]:
     """Ids of this process's threads, Python's and others."""
     return {int(entry) for entry in os.listdir("/proc/self/task")}
+
+
+def programs(before: set[int]) -> list[str]:
+    """Programs that the import has started: workers would share their pipes, and could not wait for their ends.
+
+    Processes of multiprocessing, such as a manager, are meant to be shared. `before`: children from before an exec."""
+    shared: set[int | None] = {*before}
+    if "multiprocessing.process" in sys.modules:
+        shared |= {child.pid for child in sys.modules["multiprocessing.process"].active_children()}
+    if "multiprocessing.resource_tracker" in sys.modules:
+        shared.add(sys.modules["multiprocessing.resource_tracker"]._resource_tracker._pid)
+    return [f"started program {comm_of(child)}" for child in children() - shared]
+
+
+def children() -> set[int]:
+    found: set[int] = set()
+    for task in tasks():
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as file:
+            found.update(map(int, file.read().split()))
+    return found
+
+
+def comm_of(process: int) -> str:
+    try:
+        with open(f"/proc/{process}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return str(process)
 
 
 def timers() -> list[str]:

@@ -50,6 +50,10 @@ LEFT = {
     ),
     "file": ("catalogue = open({folder!r} + '/written_file.py', 'rb')", "opened {folder}/written_file.py"),
     "output": ("output = open({folder!r} + '/output.txt', 'w')", "opened {folder}/output.txt"),
+    "program": (
+        "import subprocess\ncat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)",
+        "started program cat",
+    ),
     "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 3600)", "set a timer"),
     "loop": ("import asyncio\nloop = asyncio.new_event_loop()", "made an event loop"),
     "openmp": (
