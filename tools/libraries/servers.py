@@ -47,7 +47,7 @@ class Servers:
         return {f"{name.upper()}_URL": url for name, url in self._running.items() if url is not None}
 
 
-class Echo(http.server.BaseHTTPRequestHandler):
+class EchoHandler(http.server.BaseHTTPRequestHandler):
     """Answers with the path that it was asked for, and to POST with an empty object, on connections that stay."""
 
     protocol_version = "HTTP/1.1"
@@ -79,7 +79,7 @@ class QuietServer(http.server.ThreadingHTTPServer):
 
 
 def start_http(stack: contextlib.ExitStack) -> str:
-    server = QuietServer(("127.0.0.1", 0), Echo)
+    server = QuietServer(("127.0.0.1", 0), EchoHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     stack.callback(server.shutdown)
     return f"http://127.0.0.1:{server.server_port}"

@@ -4,6 +4,7 @@
 //! poller, and lives as long as the pool (the zygote's parent-death signal counts on that).
 
 mod descriptors;
+mod ending;
 pub mod facts;
 mod leave;
 pub mod memory;
@@ -18,7 +19,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clutch_wire::Failure;
 use clutch_wire::sys::{self, EndSignal, Fate};
@@ -27,8 +28,8 @@ use clutch_wire::terminal;
 pub use self::descriptors::{descriptors_of, make_room};
 use self::facts::{
     PoolClosed, PoolFailing, PoolRecovered, PoolScaled, PoolShort, ReloadFailed, ReloadFinished, ReloadStarted,
-    WorkerContinued, WorkerDebugged, WorkerDraining, WorkerGone, WorkerKilled, WorkerReady, WorkerStarting,
-    WorkerStopped, ZygoteLost, ZygoteReady, ZygoteStarted,
+    WorkerContinued, WorkerDebugged, WorkerDraining, WorkerGone, WorkerReady, WorkerStarting, WorkerStopped,
+    ZygoteLost, ZygoteReady, ZygoteStarted,
 };
 use self::process::Process;
 use self::scale::{Rules, Scaling};
@@ -40,9 +41,6 @@ use crate::output::Output;
 use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry::{Fact, KeptRecord};
-
-/// Time that a worker whose start takes too long has to say where it is.
-const STACKS_WAIT: Duration = Duration::from_millis(100);
 
 /// The loop of one pool.
 pub struct Driver {
@@ -501,45 +499,6 @@ impl Driver {
         match held {
             true => self.about(worker, |nr, _, pid| WorkerStopped { nr, pid }),
             false => self.about(worker, |nr, _, pid| WorkerContinued { nr, pid }),
-        }
-    }
-
-    /// Once for each signal, of one that is made to end. What has broken its link is ending already.
-    fn tell_kill(&mut self, worker: WorkerKey, signal: EndSignal) {
-        let Some(known) = self.machine.fleet().workers().get(&worker).filter(|known| !known.has_broken_link()) else {
-            return;
-        };
-        let (nr, Some(pid), Some(reason)) = (known.nr, known.pid(), known.cause().map(str::to_owned)) else { return };
-        if self.signalled.insert(worker, signal) == Some(signal) {
-            return;
-        }
-        let (signal, served) = (signal.as_str().to_owned(), known.has_served());
-        let running = || self.pool.pool().running_in(worker);
-        self.emit(|| WorkerKilled { nr, pid, signal, reason, served, running: running() });
-    }
-
-    /// Asks a worker that starts where it is. What it says is the reason that its start has failed.
-    fn show_worker(&self, worker: WorkerKey) -> Option<Event> {
-        let cause = self.machine.fleet().workers().get(&worker)?.cause()?;
-        let stacks = self.pool.stacks_now(worker, Instant::now() + STACKS_WAIT)?;
-        Some(Event::StartFailed { worker, reason: format!("{cause}; it was here:\n{}", stacks.trim_end()) })
-    }
-
-    /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the
-    /// worker made itself leader of.
-    fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
-        if let Some(process) = self.processes.get(&worker) {
-            let serves = self.machine.fleet().workers().get(&worker).is_none_or(Worker::has_served);
-            return match signal {
-                EndSignal::Term if !serves => process.tell_term(),
-                _ => process.end(signal),
-            };
-        }
-        let Some(known) = self.machine.fleet().workers().get(&worker) else { return };
-        match (self.zygotes.get_mut(&known.generation), known.pid()) {
-            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, self.pool.poller()),
-            (_, Some(pid)) => sys::end_group(pid, signal),
-            _ => {}
         }
     }
 

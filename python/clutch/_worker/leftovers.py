@@ -217,7 +217,7 @@ def programs(before: set[int]) -> list[str]:
         shared |= {child.pid for child in sys.modules["multiprocessing.process"].active_children()}
     if "multiprocessing.resource_tracker" in sys.modules:
         shared.add(sys.modules["multiprocessing.resource_tracker"]._resource_tracker._pid)
-    return [f"started program {comm_of(child)}" for child in children() - shared]
+    return [f"started program {comm(child) or child}" for child in children() - shared]
 
 
 def children() -> set[int]:
@@ -226,14 +226,6 @@ def children() -> set[int]:
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as file:
             found.update(map(int, file.read().split()))
     return found
-
-
-def comm_of(process: int) -> str:
-    try:
-        with open(f"/proc/{process}/comm") as file:
-            return file.read().strip()
-    except OSError:
-        return str(process)
 
 
 def timers() -> list[str]:
@@ -247,8 +239,9 @@ def stop_timers() -> None:
 
 
 def comm(task: int) -> str:
+    """The name of a thread of this process, or of another process."""
     try:
-        with open(f"/proc/self/task/{task}/comm") as file:
+        with open(f"/proc/{task}/comm") as file:
             return file.read().strip()
     except OSError:
         return ""

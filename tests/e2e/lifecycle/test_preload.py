@@ -51,7 +51,8 @@ LEFT = {
     "file": ("catalogue = open({folder!r} + '/written_file.py', 'rb')", "opened {folder}/written_file.py"),
     "output": ("output = open({folder!r} + '/output.txt', 'w')", "opened {folder}/output.txt"),
     "program": (
-        "import subprocess\ncat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)",
+        "import subprocess\ncat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "cat.stdin.write(b'here\\n'); cat.stdin.flush(); cat.stdout.readline()",  # its name comes late in an exec
         "started program cat",
     ),
     "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 3600)", "set a timer"),

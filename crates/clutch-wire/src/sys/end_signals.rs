@@ -43,8 +43,7 @@ impl Before {
 
 /// Sends a process the TERM that it heeds.
 pub fn send_own_term(pid: i32) {
-    // SAFETY: sends a signal; a process that is gone makes it fail, which is what nobody minds.
-    unsafe { libc::kill(pid, own_term()) };
+    super::signal_process(pid, own_term());
 }
 
 /// From here on this process does not heed the signals of others that end processes.
