@@ -3,8 +3,8 @@
 `python tools/libraries` runs all cases and writes docs/libraries.md; with names of cases it runs these alone, and with
 `--page` it writes the page from results that were collected before. Each case is a target that makes at its import what
 programs usually make there (a client, a session, a model), and a tool that uses it. It runs in an environment with the
-newest release, by a pool with its defaults. Nothing here is part of CI: to install an environment takes seconds to
-minutes.
+newest release, by a pool with its defaults. To install an environment takes seconds to minutes, so CI runs ten cases,
+with `--here`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help="names of cases; all by default")
     parser.add_argument("--profiles", action="store_true", help="in all four profiles, not by the default one alone")
-    parser.add_argument("--keep", type=Path, help="folder of the environments, kept for the next run")
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--keep", type=Path, help="folder of the environments, kept for the next run")
+    places.add_argument("--here", action="store_true", help="in the environment of this Python, and in no plain fork")
     parser.add_argument("--jobs", type=int, default=1, help="environments at a time")
     parser.add_argument("--results", type=Path, help="a file that collects results as JSON, one line a case")
     parser.add_argument("--page", type=Path, help="write the page from a file of results, and run nothing")
@@ -63,12 +65,12 @@ def run_group(group: list[Case], scratch: Path, given: argparse.Namespace) -> li
     folder = given.keep.resolve() if given.keep else scratch
     rows = []
     for case in group:
-        row = vars(told(case, folder, PROFILES if given.profiles else ("process",)))
+        row = vars(told(case, folder, PROFILES if given.profiles else ("process",), given.here))
         rows.append(row)
         if given.results is not None:
             with given.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    if given.keep is None:
+    if given.keep is None and not given.here:
         shutil.rmtree(folder / "environments" / environment_name(group[0]), ignore_errors=True)
     return rows
 

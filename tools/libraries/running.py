@@ -55,10 +55,10 @@ class NotHere(Exception):
     """The case cannot be run; the text says why."""
 
 
-def told(case: Case, folder: Path, profiles: tuple[str, ...]) -> Outcome:
-    """Run the case and print what it shows."""
+def told(case: Case, folder: Path, profiles: tuple[str, ...], here: bool) -> Outcome:
+    """Run the case and print what it shows. `here`: in the environment of this Python, and in no plain fork."""
     try:
-        outcome = run(case, folder, profiles)
+        outcome = run(case, folder, profiles, here)
     except NotHere as error:
         outcome = Outcome(case.name, verdict=f"skipped: {error}")
     left = f"{outcome.threads} threads, {outcome.sockets} sockets"
@@ -71,10 +71,10 @@ def told(case: Case, folder: Path, profiles: tuple[str, ...]) -> Outcome:
     return outcome
 
 
-def run(case: Case, folder: Path, profiles: tuple[str, ...]) -> Outcome:
+def run(case: Case, folder: Path, profiles: tuple[str, ...], here: bool) -> Outcome:
     if case.server is not None and not SERVERS.has(case.server):
         raise NotHere(f"there is no server, {case.server}")
-    python = environment_of(case, folder)
+    python = sys.executable if here else environment_of(case, folder)
     place = folder / "places" / case.name
     shutil.rmtree(place, ignore_errors=True)
     (place / "tmp").mkdir(parents=True)
@@ -86,7 +86,7 @@ def run(case: Case, folder: Path, profiles: tuple[str, ...]) -> Outcome:
         raise NotHere(f"it does not run without a pool: {last_line(done)}")
     outcome.threads, outcome.sockets, alone = found["threads"], found["sockets"], found["alone"]
     outcome.answer = alone[0][:80]
-    outcome.forked = verdict_of(case, *seen_by(FORKED, "forked", python, place), alone)
+    outcome.forked = "not tried" if here else verdict_of(case, *seen_by(FORKED, "forked", python, place), alone)
     for profile in profiles:
         if profile == "greenlet" and not case.in_greenlets:
             continue

@@ -186,11 +186,17 @@ impl Driver {
                 Notice::Empty => self.tell(Event::Empty),
                 Notice::Order { ticket, command } => self.take_order(ticket, command),
                 Notice::Stop { grace, term, spares_idle } => {
-                    let idle = if spares_idle { self.pool.idle_workers() } else { Vec::new() };
+                    let idle = if spares_idle { self.idle_or_starting() } else { Vec::new() };
                     self.tell(Event::Stop { grace, term, idle });
                 }
             }
         }
+    }
+
+    fn idle_or_starting(&self) -> Vec<WorkerKey> {
+        let workers = self.machine.fleet().workers().iter();
+        let starting = workers.filter(|(_, worker)| worker.state() == State::Starting).map(|(key, _)| *key);
+        self.pool.idle_workers().into_iter().chain(starting).collect()
     }
 
     fn debugging(&mut self, worker: WorkerKey, on: bool) {

@@ -17,7 +17,7 @@ from clutch import _core
 from clutch._worker import tracebacks
 from clutch._worker.afresh import Plan, Roots, libraries
 from clutch._worker.handlers.call import Tool
-from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators
+from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators, write_out
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
@@ -76,6 +76,10 @@ class Image:
         self.told_of_logs: mmap.mmap | None = None
         if self.options.get("logging") is not None:
             self.told_of_logs = shared_byte()
+        self.told_of_start: mmap.mmap | None = None
+        """Whether one has said that it could not start, in pools of programs. Those of servers have a log."""
+        if self.options.get("argv"):
+            self.told_of_start = shared_byte()
         if self.options.get("settings") is not None:
             importlib.import_module("clutch._worker.settings")  # for all workers, each of which applies them
         self.told_of_values: mmap.mmap | None = None
@@ -116,6 +120,8 @@ class Image:
         found = watch.found()
         self.seeded = watch.generators, numpy_generators(watch.entropy)
         forget_seed_of_sqlite()
+        if watch.appends:
+            write_out()
         if found and afresh:
             self.plan = Plan(self.launch, self.report(), found, libraries(before), roots.changes)
             self.starts_afresh = True

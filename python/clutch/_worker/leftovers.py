@@ -23,6 +23,12 @@ Fds = dict[int, tuple[int, int]]
 """Descriptors with what tells their files apart: device and inode."""
 
 OPENBLAS = "openblas"
+REMADE_THREADS = (OPENBLAS, "jemalloc_bg_thd")
+"""How names of threads begin that forks need not have. An at-fork handler of jemalloc (pyarrow, polars) has each child
+do that thread's work itself."""
+REOPENED_FILES = ("/proj.db",)
+"""How paths end that forks may share: an at-fork handler of PROJ (pyproj, rasterio) has each child open its database
+anew."""
 OPENBLAS_COUNTS = (
     "scipy_openblas_get_num_threads64_",
     "scipy_openblas_get_num_threads",
@@ -54,6 +60,8 @@ class ImportWatch:
         self._seeded: dict[int, weakref.ref[Any]] = {}
         self.entropy: set[int] = set()
         """Numbers that numpy has seeded generators with, when it was given none."""
+        self.appends = False
+        """Whether a file is open to which something is appended."""
         self._patched: list[tuple[Any, str, Any, Any]] = []
         """Holder, name, what was there, what is there meanwhile. Empty when the watch is over."""
 
@@ -123,7 +131,7 @@ class ImportWatch:
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
-        return [*self._threads(), *self._descriptors(), *programs(self.children), *timers()]
+        return list(dict.fromkeys([*self._threads(), *self._descriptors(), *programs(self.children), *timers()]))
 
     def _threads(self) -> list[str]:
         python = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -131,7 +139,7 @@ class ImportWatch:
         native = [task for task in tasks() - self.tasks if task not in known]
         own = comm(os.getpid())
         names = [comm(task) for task in native]
-        named = sorted({name for name in names if name not in (own, "") and not name.startswith(OPENBLAS)})
+        named = sorted({name for name in names if name not in (own, "") and not name.startswith(REMADE_THREADS)})
         unnamed = names.count(own) - (openblas_threads() if own in names else 0)
         told = [self._by("started thread", thread.name) for thread in python]
         if named:
@@ -164,10 +172,14 @@ class ImportWatch:
             return f"uses {target}"
         if stat.S_ISREG(mode) and "lock" in flags:
             return self._by("locked", target)
-        # Whoever only appends has no place in the file. All others share one: what one process reads, another misses.
-        appends = int(flags.get("flags", "0"), 8) & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND
         is_elsewhere = not target.startswith("/") or target.startswith(("/dev/", "/memfd:", "/proc/", "/sys/"))
-        return None if not stat.S_ISREG(mode) or appends or is_elsewhere else self._by("opened", target)
+        if not stat.S_ISREG(mode) or is_elsewhere or target.endswith(REOPENED_FILES):
+            return None
+        # Whoever only appends has no place in the file. All others share one: what one process reads, another misses.
+        if int(flags.get("flags", "0"), 8) & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND:
+            self.appends = True
+            return None
+        return self._by("opened", target)
 
     def _socket(self, number: int) -> str | None:
         with socket.socket(fileno=os.dup(number)) as sock:
@@ -301,6 +313,19 @@ def numpy_generators(entropy: set[int]) -> list[Any]:
 
     found = (one for one in gc.get_objects() if isinstance(one, module.BitGenerator))
     return [one for one in found if getattr(getattr(one, "seed_seq", None), "entropy", None) in entropy]
+
+
+def write_out() -> None:
+    """To be called before forks: what files have not written yet, each fork would write."""
+    import ctypes
+    import gc
+    import io
+
+    kinds = io.TextIOWrapper, io.BufferedWriter
+    for file in [one for one in gc.get_objects() if issubclass(type(one), kinds)]:
+        with contextlib.suppress(OSError, ValueError):
+            file.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 def forget_seed_of_sqlite() -> None:

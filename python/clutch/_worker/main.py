@@ -96,7 +96,10 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         code = 0
     except BaseException as error:
         copies.leave_if_copy(error)
-        link.failed(json.dumps({"reason": reason_of(image, failed, error)}))  # with its traceback
+        reason = reason_of(image, failed, error)  # with its traceback
+        if image.told_of_start is not None and not _core.test_and_set(image.told_of_start):
+            print(f"warning: {reason}", file=sys.stderr, flush=True)
+        link.failed(json.dumps({"reason": reason}))
     finally:
         copies.flush()
         os._exit(code)

@@ -304,6 +304,41 @@ def test_failure_12_a_failing_pool_recovers_by_itself(folder: Path, events: Watc
 FAILS_TO_START = "@clutch.on_start\ndef begin():\n    raise ValueError('no database')\n"
 
 
+def test_failure_12_one_worker_of_two_cannot_start(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    """The one that fails first does not fail the pool while another starts; it is told, and is the pool's reason."""
+    text = f"""
+import fcntl, os
+from clutch import Pool
+from support.rendezvous import meet
+
+def start():
+    global lock
+    lock = open("lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RuntimeError("another worker holds the lock") from None
+    meet({rendezvous.port})
+
+if __name__ == "__main__":
+    with Pool(name="shop", workers=2, initializer=start) as pool:
+        called = pool.submit(os.getpid)
+        while (reason := pool.stats()["reason"]) is None:
+            pass
+        assert "another worker holds the lock" in reason, reason
+        meet({rendezvous.port}, "told")
+        called.result()
+"""
+    with Script(tmp_path, text) as script:
+        guests = [rendezvous.guest(), rendezvous.guest()]
+        assert sorted(guest.word for guest in guests) == ["", "told"]
+        for guest in guests:
+            guest.let_go()
+        assert script.process.wait() == 0
+        told = r"warning: a worker of pool 'shop' could not start: RuntimeError\('another worker holds the lock'\)"
+        assert len(re.findall(told, script.err.text)) == 1
+
+
 @pytest.mark.parametrize(
     ("source", "event"),
     [("raise ValueError('no database')\n", "zygote_started"), (FAILS_TO_START, "worker_starting")],

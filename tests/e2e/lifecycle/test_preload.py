@@ -31,6 +31,11 @@ WAS_THERE = "colorsys" in sys.modules
 import colorsys
 """
 
+NATIVE_THREAD = (
+    "import ctypes\nthread = ctypes.c_ulong()\n"
+    "ctypes.CDLL(None).pthread_create(ctypes.byref(thread), None, "
+    "ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p), None)"
+)
 LEFT = {
     "thread": (
         "import threading\nthreading.Thread(target=threading.Event().wait, name='busy-bee', daemon=True).start()",
@@ -57,12 +62,13 @@ LEFT = {
     ),
     "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 3600)", "set a timer"),
     "loop": ("import asyncio\nloop = asyncio.new_event_loop()", "made an event loop"),
-    "openmp": (
-        "import ctypes, ctypes.util\n"
-        "stop = ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, "
-        "ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p), None)",
-        "1 thread of native code",
-    ),
+    "openmp": (NATIVE_THREAD, "1 thread of native code"),
+}
+CLEAN = {
+    "nothing": "",
+    "log": "log = open({folder!r} + '/log.txt', 'a')",
+    "jemalloc": NATIVE_THREAD + "\nctypes.CDLL(None).pthread_setname_np(thread, b'jemalloc_bg_thd')",
+    "proj": "open({folder!r} + '/proj.db', 'w').close()\ndatabase = open({folder!r} + '/proj.db')",
 }
 
 
@@ -98,13 +104,25 @@ def test_what_a_fork_would_share_or_lack_is_imported_by_each_worker(
         assert pool.call("other") == "other"
 
 
-@pytest.mark.parametrize("more", ["", "log = open({folder!r} + '/log.txt', 'a')"], ids=["clean", "a log"])
-def test_a_clean_import_is_forked(folder: Path, events: Watch, more: str) -> None:
-    (folder / "written_clean.py").write_text(f"{BEGIN}{more.format(folder=str(folder))}\n{TOOLS}")
-    with Pool("written_clean", workers=2) as pool:
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_import_is_forked(folder: Path, events: Watch, name: str) -> None:
+    (folder / f"written_clean_{name}.py").write_text(f"{BEGIN}{CLEAN[name].format(folder=str(folder))}\n{TOOLS}")
+    with Pool(f"written_clean_{name}", workers=2) as pool:
         loaded_in, pid, _ = pool.call("facts")
         assert loaded_in == pool.stats()["zygote_pid"] != pid
         assert events.wait("zygote_ready", pool="pool")["warnings"] == []
+
+
+def test_what_was_not_written_yet_is_written_once(folder: Path) -> None:
+    file = folder / "log.txt"
+    text = f"log = open({str(file)!r}, 'a')\nlog.write('begin\\n')\n"
+    ends = "\nfrom clutch import on_stop\n@on_stop\ndef write():\n    log.write('end\\n'); log.flush()\n"
+    (folder / "written_log.py").write_text(f"{BEGIN}{text}{TOOLS}{ends}")
+    with Pool("written_log", workers=2) as pool:
+        assert pool.call("other") == "other"
+        pool.reload(timeout=60)
+    lines = file.read_text().splitlines()
+    assert lines.count("begin") == 2, "once for each image"
 
 
 def test_true_forks_nevertheless_and_says_what_is_shared(folder: Path, events: Watch) -> None:

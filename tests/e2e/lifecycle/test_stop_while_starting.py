@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from support.clutch_process import clutch
 from support.rendezvous import Rendezvous
 from support.serve_process import ANY_PORT, Serving
 
@@ -42,6 +44,53 @@ def test_a_lifespan_that_starts_is_finished(
         assert serving.wait() == 0
     said = [line.removeprefix("[web/0] ") for line in serving.out.text.splitlines()]
     assert said == ["migrated"] * len(guests) + ["closed"] * len(guests)
+
+
+def test_one_ctrl_c_lets_it_finish_and_a_second_cuts_it_off(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    (tmp_path / "starting.py").write_text(APP.format(wait=WAITS["in a task"].format(port=rendezvous.port)))
+    for times in (1, 2):
+        with Serving(tmp_path, "starting:app", "-w", "1", "-b", ANY_PORT) as serving:
+            guest = rendezvous.guest()
+            serving.send(signal.SIGINT)
+            serving.err.wait("SIGINT: stopping")
+            if times == 2:
+                serving.hurry(lambda serving=serving: serving.send(signal.SIGINT))
+                guest.wait_gone()
+            else:
+                guest.let_go()
+                assert serving.wait() == 0
+        said = [line.removeprefix("[web/0] ") for line in serving.out.text.splitlines()]
+        assert said == (["migrated", "closed"] if times == 1 else [])
+
+
+def test_new_code_lets_a_start_of_the_old_finish(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    file = tmp_path / "starting.py"
+    file.write_text(APP.format(wait=WAITS["in a task"].format(port=rendezvous.port)))
+    with Serving(tmp_path, "starting:app", "-w", "1", "--reload", "-b", ANY_PORT) as serving:
+        guest = rendezvous.guest()
+        file.write_text(APP.format(wait="pass").replace("migrated", "new"))
+        serving.out.wait("new")
+        guest.let_go()
+        serving.out.wait("migrated")
+        serving.out.wait("closed")
+
+
+def test_a_smaller_pool_lets_a_start_finish(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    (tmp_path / "starting.py").write_text(APP.format(wait=WAITS["in a task"].format(port=rendezvous.port)))
+    with Serving(tmp_path, "starting:app", "-w", "1", "-b", ANY_PORT) as serving:
+
+        def scale(workers: int) -> None:
+            done = clutch("scale", "web", str(workers), "--pid", str(serving.process.pid), cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+
+        rendezvous.guest().let_go()
+        serving.out.wait("migrated")
+        scale(2)
+        guest = rendezvous.guest()
+        scale(1)
+        guest.let_go()
+        serving.out.wait(r"\[web/1\] migrated")
+        serving.out.wait(r"\[web/1\] closed")
 
 
 def test_an_import_is_cut_off(tmp_path: Path, rendezvous: Rendezvous) -> None:

@@ -236,7 +236,7 @@ impl Supervisor {
         let limit = self.fleet.start_timeout().as_secs_f64();
         let Some(loss) = self.zygotes.kill_deaf(generation, out) else { return };
         let reason = format!("the zygote forked no worker within start_timeout ({limit} s) and was killed");
-        self.backoff.note_zygote_trouble(reason.clone());
+        self.backoff.note_trouble(reason.clone());
         match loss {
             ZygoteLoss::Proven => self.follow_zygote(generation, now),
             _ => self.cannot_load(generation, Trouble { reason, by_code: false }, now, out),
@@ -279,7 +279,10 @@ impl Supervisor {
     fn fail(&mut self, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         self.backoff.back_off(now, out);
         self.fleet.fail_recycles(&trouble.reason, Scene { now, zygotes: &self.zygotes }, out);
-        if self.fleet.ready() == 0 && !self.is_stopping() {
+        let first_round = self.backoff.first_round(self.fleet.last_key());
+        if self.fleet.ready() > 0 || self.fleet.starts(first_round, &self.zygotes) {
+            self.backoff.note_trouble(trouble.reason);
+        } else if !self.is_stopping() {
             self.backoff.fail(trouble, out);
         }
     }

@@ -88,7 +88,7 @@ fn a_second_reload_overtakes_the_first() {
     play.let_fork(*play.world.wanted.keys().next().expect("a worker is wanted"));
     reload(&mut play, 3);
     let early = play.workers(|alive| !alive.ready && alive.generation == 3);
-    assert!(early.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_some()), "it would be of old code");
+    assert!(early.iter().all(|worker| play.told(*worker, EndSignal::Term).is_some()), "it would be of old code");
     early.into_iter().for_each(|worker| play.end(worker, Fate::Signaled(9)));
     play.load();
     play.let_start();

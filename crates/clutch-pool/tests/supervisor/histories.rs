@@ -147,7 +147,13 @@ proptest! {
         let idle: Vec<_> = play.workers(|_| true).into_iter().filter(|worker| worker % 2 == 1).collect();
         play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: idle.clone() });
         for key in play.workers(|_| true) {
-            let is_well = play.machine.fleet().workers()[&key].state() == State::Draining;
+            let state = play.machine.fleet().workers()[&key].state();
+            if state == State::Starting && play.told(key, EndSignal::Kill).is_none() {
+                prop_assert!(idle.contains(&key), "worker {key}, which starts, goes on");
+                prop_assert!(play.told(key, EndSignal::Term).is_some(), "worker {key} does not know of the stop");
+                continue;
+            }
+            let is_well = state == State::Draining;
             prop_assert!(!is_well || idle.contains(&key), "worker {key}, which is at work, goes on");
             prop_assert!(is_well || play.told(key, EndSignal::Kill).is_some(), "worker {key} goes on");
             if is_well {

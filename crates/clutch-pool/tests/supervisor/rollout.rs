@@ -333,13 +333,25 @@ fn scale(ticket: u64, min: usize, max: usize, idle: &[WorkerKey]) -> Event {
 }
 
 #[test]
+fn a_start_that_is_not_wanted_any_more_ends_in_order() {
+    let mut play = Play::ready(config());
+    play.tell(scale(1, 4, 4, &[]));
+    play.let_fork(4);
+    play.tell(scale(2, 3, 3, &[]));
+    play.let_be_ready(4);
+    assert!(play.world.ended.contains(&4) && !play.world.admitted.contains(&4));
+    play.pass(GRACE);
+    assert!(play.told(4, EndSignal::Kill).is_some(), "it has not ended in its time");
+}
+
+#[test]
 fn a_smaller_pool_loses_first_whom_it_costs_least() {
     let mut play = Play::ready(config());
     play.tell(scale(1, 5, 5, &[]));
     play.let_fork(4);
     play.tell(scale(2, 3, 3, &[]));
     assert_eq!(play.workers(|_| true), [1, 2, 3, 4]);
-    assert!(play.told(4, EndSignal::Kill).is_some() && play.told(5, EndSignal::Kill).is_some(), "those not ready");
+    assert!(play.told(4, EndSignal::Term).is_some() && play.told(5, EndSignal::Kill).is_some(), "those not ready");
     play.end(4, Fate::Signaled(9));
     play.tell(Event::ForkFailed { worker: 5, reason: "withdrawn".to_owned() });
     play.tell(scale(3, 2, 2, &[1]));

@@ -131,15 +131,15 @@ fn silent_deaths_are_told_with_the_last_that_was_written() {
     for (output, last) in [(None, ""), (Some("no such table"), "; its last output:\nno such table")] {
         let mut play = Play::new(config());
         play.load();
-        for _ in 0..3 {
-            assert_eq!(play.world.failing, None);
-            let worker = *play.world.wanted.keys().next().expect("one starts");
+        for worker in play.world.wanted.keys().copied().collect::<Vec<_>>() {
             play.let_fork(worker);
+        }
+        for worker in 1..=3 {
+            assert_eq!(play.world.failing, None);
             if let Some(text) = output {
                 play.tell(Event::LastOutput { worker, text: text.to_owned() });
             }
             play.end(worker, Fate::Exited(3));
-            play.pass(SECOND);
         }
         let reason = format!("workers die before they are ready: the last one exited with code 3{last}");
         assert_eq!(play.world.failing.as_deref(), Some(&*reason));
@@ -231,6 +231,43 @@ fn an_image_that_dies_while_it_loads_fails_its_reload() {
         assert_eq!((play.machine.generation(), play.machine.failing()), (1, None));
         assert_eq!(play.world.zygotes_started, 2);
     }
+}
+
+#[test]
+fn a_start_that_fails_beside_others_is_told_and_does_not_fail_the_pool() {
+    let mut play = Play::new(config());
+    play.load();
+    for worker in 1..=3 {
+        play.let_fork(worker);
+    }
+    let fail = |play: &mut Play, worker| {
+        play.tell(Event::StartFailed { worker, reason: "locked".to_owned() });
+        play.end(worker, Fate::Exited(1));
+    };
+    fail(&mut play, 1);
+    assert_eq!((play.machine.failing(), play.machine.reason().as_deref()), (None, Some("locked")), "others start");
+    play.let_be_ready(2);
+    assert_eq!(play.machine.reason(), None);
+    fail(&mut play, 3);
+    play.pass(SECOND);
+    assert_eq!((play.machine.failing(), play.machine.reason().as_deref()), (None, Some("locked")), "one serves");
+}
+
+#[test]
+fn a_pool_is_failing_when_all_first_attempts_have_failed() {
+    let mut play = Play::new(config());
+    play.load();
+    for worker in 1..=3 {
+        play.let_fork(worker);
+    }
+    for worker in 1..=3 {
+        assert_eq!(play.machine.failing(), None);
+        play.tell(Event::StartFailed { worker, reason: "locked".to_owned() });
+        play.end(worker, Fate::Exited(1));
+        play.pass(SECOND);
+        play.world.wanted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|again| play.let_fork(again));
+    }
+    assert_eq!(play.machine.failing(), Some("locked"), "whoever is tried again meanwhile");
 }
 
 #[test]
@@ -356,7 +393,7 @@ fn an_old_image_without_workers_comes_back_when_the_new_one_fails() {
     assert_eq!(play.world.done.get(&1), Some(&failed("no database")));
     assert_eq!(play.machine.generation(), 1);
     for worker in &new[1..] {
-        assert!(play.told(*worker, EndSignal::Kill).is_some(), "of no use any more");
+        assert!(play.told(*worker, EndSignal::Term).is_some(), "of no use any more");
         play.end(*worker, Fate::Signaled(9));
         assert_eq!(play.world.records[worker].cause.as_deref(), Some("the reload failed"));
     }
@@ -412,7 +449,7 @@ fn those_that_are_not_ready_are_the_first_to_be_lost_whatever_their_number() {
         let starting = play.machine.fleet().workers()[&4].nr;
         assert_eq!(starting, 0, "the lowest number is free again");
         scale(&mut play, 2, 2, &idlest);
-        assert_eq!((draining(&play), play.told(4, EndSignal::Kill)), (vec![], Some(Duration::ZERO)), "{idlest:?}");
+        assert_eq!((draining(&play), play.told(4, EndSignal::Term)), (vec![], Some(Duration::ZERO)), "{idlest:?}");
         play.end(4, Fate::Signaled(9));
         assert_eq!(play.world.records[&4].cause.as_deref(), Some("the pool was made smaller"));
         scale(&mut play, 3, 3, &[]);
@@ -456,7 +493,7 @@ fn who_waits_for_a_replacement_that_was_lost_goes_when_enough_are_ready() {
     play.tell(Event::Worn { worker: 1, why: Leave::Calls });
     play.let_fork(4);
     scale(&mut play, 2, 2, &[]);
-    assert!(play.told(4, EndSignal::Kill).is_some(), "the one that starts is too many");
+    assert!(play.told(4, EndSignal::Term).is_some(), "the one that starts is too many");
     scale(&mut play, 3, 3, &[]);
     assert_eq!(play.machine.fleet().workers()[&5].nr, 3, "the number of one that may have to stay is not free");
     scale(&mut play, 2, 2, &[]);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Action;
 use super::deaths::Deaths;
+use crate::pool::state::WorkerKey;
 
 /// First wait after a start that failed; doubled each time.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -36,8 +37,10 @@ pub(super) struct StartBackoff {
     held_until: Option<Instant>,
     /// The reason that no worker can start, until one is ready.
     failing: Option<String>,
-    /// Why a zygote was killed, until a worker of another is ready.
-    zygote_trouble: Option<String>,
+    /// The last failed start, while others serve or are starting, until a worker is ready.
+    trouble: Option<String>,
+    /// The last worker that had been forked when the first start failed; none since a worker was ready.
+    first_round: Option<WorkerKey>,
 }
 
 impl StartBackoff {
@@ -50,7 +53,8 @@ impl StartBackoff {
             deaths: Deaths::new(restarts_max),
             held_until: None,
             failing: None,
-            zygote_trouble: None,
+            trouble: None,
+            first_round: None,
         }
     }
 
@@ -61,7 +65,7 @@ impl StartBackoff {
     /// Returns what is wrong, if anything: no worker can start, or not all of them.
     pub(super) fn reason(&self) -> Option<String> {
         let held = || self.held_until.map(|_| self.deaths.reason());
-        self.failing.clone().or_else(held).or_else(|| self.zygote_trouble.clone())
+        self.failing.clone().or_else(held).or_else(|| self.trouble.clone())
     }
 
     /// Returns whether the last start failed.
@@ -97,8 +101,14 @@ impl StartBackoff {
         may
     }
 
-    pub(super) fn note_zygote_trouble(&mut self, reason: String) {
-        self.zygote_trouble = Some(reason);
+    pub(super) fn note_trouble(&mut self, reason: String) {
+        self.trouble = Some(reason);
+    }
+
+    /// The last worker of the first attempts: those are waited for before a pool is called failing. `last`: the last that
+    /// has been forked.
+    pub(super) fn first_round(&mut self, last: WorkerKey) -> WorkerKey {
+        *self.first_round.get_or_insert(last)
     }
 
     /// No worker is left and none can start.
@@ -122,7 +132,7 @@ impl StartBackoff {
     /// A worker is ready.
     pub(super) fn recover(&mut self) {
         self.try_anew();
-        (self.zygotes_killed, self.failing, self.zygote_trouble) = (0, None, None);
+        (self.zygotes_killed, self.failing, self.trouble, self.first_round) = (0, None, None, None);
     }
 
     /// Other code is loaded in place of what there was.

@@ -105,6 +105,18 @@ impl Fleet {
         self.serving_since
     }
 
+    /// Returns the worker that was forked last.
+    pub(super) fn last_key(&self) -> WorkerKey {
+        self.last_key
+    }
+
+    /// Returns whether a worker is starting that is wanted and was asked for no later than `last`.
+    pub(super) fn starts(&self, last: WorkerKey, zygotes: &Zygotes) -> bool {
+        let is_born = |worker: &Worker| worker.pid().is_some() || zygotes.up_now() == Some(worker.generation);
+        let starts = |worker: &Worker| worker.state() == State::Starting && worker.is_wanted() && is_born(worker);
+        self.workers.range(..=last).any(|(_, worker)| starts(worker))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.workers.is_empty()
     }
@@ -355,7 +367,7 @@ impl Fleet {
             worker.retirement.leave_now_for(Leave::Reload);
             match worker.state() {
                 State::Ready => worker.drain(Leave::Reload, Some(limit), out),
-                State::Starting => worker.kill(OVERTAKEN, now, out),
+                State::Starting => worker.terminate(OVERTAKEN, self.config.grace(), now, out),
                 State::Draining => worker.escalation.end_by(limit),
                 State::Killed => {}
             }
@@ -373,23 +385,24 @@ impl Fleet {
     /// the lifespan of an app is not to be cut off in the middle.
     pub(super) fn quiet(&mut self, cause: &str, limit: Instant, at: Scene<'_>, out: &mut Vec<Action>) {
         for key in self.keys() {
-            match self.workers.get(&key).map(Worker::state) {
-                Some(State::Ready) => self.drain(key, Leave::Stopped, at, out),
-                Some(State::Starting) => {
-                    let left = limit.saturating_duration_since(at.now);
-                    self.with(key, |worker| worker.terminate(cause, left, at.now, out));
+            let Some(worker) = self.workers.get_mut(&key) else { continue };
+            match worker.state() {
+                State::Ready => self.drain(key, Leave::Stopped, at, out),
+                State::Starting if worker.escalation.is_spared() => {
+                    out.push(Action::Kill { worker: key, signal: EndSignal::Term });
                 }
-                _ => {}
+                State::Starting => worker.terminate(cause, limit.saturating_duration_since(at.now), at.now, out),
+                State::Draining | State::Killed => {}
             }
         }
     }
 
-    /// A stop without a grace cuts off what runs; `idle` run nothing and end in order until `limit`. A later one may call
-    /// them off.
+    /// A stop without a grace cuts off what runs; `idle` run nothing, or start, and end in order until `limit`. A later
+    /// one may call them off.
     pub(super) fn spare_idle(&mut self, idle: &[WorkerKey], limit: Instant) {
         for (key, worker) in &mut self.workers {
-            let serves = matches!(worker.state(), State::Ready | State::Draining);
-            let heeds = serves && !worker.is_stopped() && !worker.escalation.is_stuck();
+            let lives = worker.state() != State::Killed && worker.pid().is_some();
+            let heeds = lives && !worker.is_stopped() && !worker.escalation.is_stuck();
             worker.escalation.spare_until((heeds && idle.contains(key)).then_some(limit));
         }
     }

@@ -108,7 +108,7 @@ impl Fleet {
         let starting = self.workers.values_mut().filter(|worker| worker.state() == State::Starting);
         for worker in starting.filter(|worker| at.zygotes.is_outdated(worker.generation)) {
             worker.retirement.leave_now_for(Leave::Reload);
-            worker.kill(RELOAD_FAILED, at.now, out);
+            worker.terminate(RELOAD_FAILED, self.config.grace(), at.now, out);
         }
     }
 
@@ -182,10 +182,11 @@ impl Fleet {
     }
 
     fn drop_surplus(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) {
+        let grace = self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
         worker.retirement.leave_now_for(Leave::Surplus);
         match worker.state() {
-            State::Starting => worker.kill(TOO_MANY, at.now, out),
+            State::Starting => worker.terminate(TOO_MANY, grace, at.now, out),
             _ => self.drain(key, Leave::Surplus, at, out),
         }
     }

@@ -133,6 +133,11 @@ impl Worker {
         self.state() == State::Starting && !self.leaves()
     }
 
+    /// Returns whether the worker is neither to leave nor to end.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.leaves() && !self.is_to_end()
+    }
+
     /// Why it could not start, as far as it said so or was ended for it.
     pub(super) fn failure(&self) -> Option<&str> {
         self.last_words.reason().or(self.cause())
@@ -166,9 +171,8 @@ impl Worker {
     /// Begins to serve. Returns the worker that it replaces; none at all where it does not serve, or not yet.
     pub(super) fn serve(&mut self) -> Option<Option<WorkerKey>> {
         // One that was ended meanwhile, or whose link has, is not wanted any more.
-        let is_wanted = self.cause().is_none() && !self.has_broken_link();
         let Stage::Starting { replaces, .. } = self.stage else { return None };
-        if !is_wanted || self.process.greet() {
+        if self.is_to_end() || self.has_broken_link() || self.process.greet() {
             return None;
         }
         self.stage = Stage::Ready;
@@ -177,7 +181,12 @@ impl Worker {
 
     /// Returns whether the worker was told to end while it started, and not killed.
     pub(super) fn ends_after_start(&self) -> bool {
-        matches!(self.stage, Stage::Starting { .. }) && self.escalation.is_termed()
+        matches!(self.stage, Stage::Starting { .. }) && (self.escalation.is_termed() || self.escalation.is_spared())
+    }
+
+    /// Returns whether the worker was told to end, in whatever way.
+    fn is_to_end(&self) -> bool {
+        self.cause().is_some() || self.escalation.is_spared()
     }
 
     fn start_anew(&mut self, now: Instant) {
