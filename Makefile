@@ -124,7 +124,7 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12 t
 		name=$$(echo $$series | tr -d .); \
 		if python=$$(tools/find-python.sh $$series); then \
 			$(MAKE) --no-print-directory .venv-$$name/.built VENV_PYTHON=$$python && \
-			.venv-$$name/bin/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/profiles --quiet || status=1; \
+			.venv-$$name/bin/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/profiles tests/stdlib --quiet || status=1; \
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 

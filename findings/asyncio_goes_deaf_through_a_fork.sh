@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# A fork that ends makes the asyncio event loop of its parent deaf to other threads and to signals; from CPython 3.12 on a
-# garbage collection in a fork may do so, too.
+# A fork that ends may make the asyncio event loop of its parent deaf to other threads and to signals; from CPython 3.12
+# on a garbage collection in the fork may, too.
 #
-# Seen: CPython 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2: a process makes a loop and forks while the loop rests. If the
-# child closes its copy, or leaves by sys.exit(0), the parent learns of call_soon_threadsafe, of the end of
-# asyncio.to_thread and of signals with add_signal_handler only when a timer or a socket wakes it, or never. In 3.12 and
-# newer `gc.collect()` in the child is enough if only asyncio.set_event_loop holds the loop.
+# Seen: CPython 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2: a process makes a loop and forks while the loop rests. If
+# the child closes its copy, or leaves by sys.exit(0) and the loop is held by a variable of the main module, the parent
+# learns of call_soon_threadsafe and of signals with add_signal_handler only when a timer or a socket wakes it, or
+# never. In 3.12 and newer `gc.collect()` in the child is enough if nothing but asyncio.set_event_loop holds the loop.
 #
-# Why: a loop is woken through a pair of sockets that it watches with epoll, and a fork has the same epoll, not a copy of it.
-# `close`, and so the `__del__` of a loop, takes the socket out of it before closing it, and thus for the parent, too. 3.12
-# made forks safer: a child forgets the loop that was set. But what nobody holds is collected.
+# Why: a loop is woken through a pair of sockets that it watches with epoll, and a fork has the same epoll, not a copy
+# of it. `close`, and thus the `__del__` of a loop, first takes the socket out of the epoll, which takes it out for the
+# parent as well. Since 3.12 a child forgets the loop that was set, for safety, and then it is nobody's and may be
+# collected.
 #
 # Fails if this changes.
 set -euo pipefail
 
 find_python() {
     local candidate
-    for candidate in $(type -ap "python$1" || true) /opt/*/usr/bin/"python$1" ~/.local/share/uv/python/cpython-"$1"*/bin/"python$1"; do
+    for candidate in $(type -ap "python$1" || true) /opt/*/usr/bin/"python$1" \
+        ~/.local/share/uv/python/cpython-"$1"*/bin/"python$1"; do
         if [ -x "$candidate" ] && "$candidate" -c 'import asyncio' 2>/dev/null; then echo "$candidate"; return; fi
     done
     return 1
@@ -114,13 +116,16 @@ if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 after = observe(2 if deaf else 60)
-print(f"{sys.version.split()[0]}, child: {name}; watched, woken by a thread, by a signal: {before}, then {after}")
+version = sys.version.split()[0]
+print(f"{version}, child: {name}; watched, woken by a thread, by a signal: {before}, then {after}")
 assert before == (1, True, True)
 assert after == ((0, False, False) if deaf else before)
 PROGRAM
 run() {
     local child
-    for child in "nothing" "loop.close()" "sys.exit(0)" "gc.collect()"; do "$1" -W ignore "$folder/hears.py" "$child"; done
+    for child in "nothing" "loop.close()" "sys.exit(0)" "gc.collect()"; do
+        "$1" -W ignore "$folder/hears.py" "$child"
+    done
 }
 run python3
 for series in 3.15 3.14 3.13 3.12; do

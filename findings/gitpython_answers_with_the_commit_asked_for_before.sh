@@ -2,8 +2,8 @@
 # After a read that was cut short, GitPython gives each commit the message of the one that was asked for before it, and
 # raises nothing: in the same process after a signal handler that raised, and in a fork after the end of another fork.
 #
-# Seen: GitPython 3.2.1, git 2.39.5, CPython 3.11.7. The commits have their own hexsha, and the message and the author of
-# another.
+# Seen: GitPython 3.2.1, git 2.39.5, CPython 3.11.7. The commits have their own hexsha, and the message and the author
+# of another.
 #
 # Why: a Repo asks one `git cat-file --batch` process, which answers in the order of the questions; all forks have its
 # pipes. If nobody reads an answer, because of a deadline by setitimer, Ctrl+C in a notebook or a worker that is killed,
@@ -87,6 +87,7 @@ def cut_short_by_the_end_of_a_fork(cat_file, commit):
 cut_short = {"signal": cut_short_by_a_signal, "fork": cut_short_by_the_end_of_a_fork}[sys.argv[2]]
 cat_file, commits = open_commits(sys.argv[1])
 os.kill(cat_file.pid, signal.SIGSTOP)
+os.waitid(os.P_PID, cat_file.pid, os.WSTOPPED | os.WNOWAIT)
 try:
     cut_short(cat_file, commits[1])
 finally:

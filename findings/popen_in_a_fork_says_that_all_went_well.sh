@@ -14,7 +14,8 @@ set -euo pipefail
 
 find_python() {
     local candidate
-    for candidate in $(type -ap "python$1" || true) /opt/*/usr/bin/"python$1" ~/.local/share/uv/python/cpython-"$1"*/bin/"python$1"; do
+    for candidate in $(type -ap "python$1" || true) /opt/*/usr/bin/"python$1" \
+        ~/.local/share/uv/python/cpython-"$1"*/bin/"python$1"; do
         if [ -x "$candidate" ] && "$candidate" -c 'import subprocess' 2>/dev/null; then echo "$candidate"; return; fi
     done
     return 1

@@ -5,9 +5,9 @@
 # Seen: pyarrow 26.0.1, CPython 3.11.7. The numbers differ if the process has only imported pyarrow, or has asked for no
 # numbers at all.
 #
-# Why: "system" does not ask the system at each call. It takes a seed from a second generator, one for the whole process,
-# which is made when the first numbers are, and a fork made later has a copy of it. So a call with a seed before the fork,
-# made to get the same numbers in each run, also makes the unseeded numbers of all workers the same.
+# Why: "system" does not ask the system at each call. It takes a seed from a second generator, one for the whole
+# process, which is made when the first numbers are, and a fork made later has a copy of it. So a call with a seed
+# before the fork, made to get the same numbers in each run, also makes the unseeded numbers of all workers the same.
 #
 # Fails if this changes.
 set -euo pipefail

@@ -7,8 +7,8 @@
 # at the next os.fork() that the process has several threads.
 #
 # Why: `__new__` starts the thread, and only `__init__` looks whether the bar is disabled. The thread is an attribute of
-# the bar's class: a subclass finds that of tqdm, but tqdm does not find that of a subclass. A fork inherits the attribute
-# without the thread, and tqdm asks only whether somebody has told the thread to end.
+# the bar's class: a subclass finds that of tqdm, but tqdm does not find that of a subclass. A fork inherits the
+# attribute without the thread, and tqdm asks only whether somebody has told the thread to end.
 #
 # Fails if this changes.
 set -euo pipefail

@@ -2,7 +2,8 @@
 # Builds a stripped manylinux wheel for each CPython series given that is installed here, into dist/.
 #
 #   tools/build-wheels.sh SERIES…      such as 3.11 3.13 3.13t; a series that is not installed is skipped with a message.
-#                                      abi3: one wheel for 3.14 and all later Pythons with the GIL, built by whatever is here
+#                                      abi3: one wheel for 3.14 and all later Pythons with the GIL, built by the last
+#                                      series given that is one of them
 #
 # MATURIN is the maturin to use, from an environment that has ziglang: zig links against an old glibc, so that no
 # container is needed. Set STRICT=1 to fail where a series is not installed.
@@ -15,11 +16,12 @@ cd "$(dirname "$0")/.."
 platform=manylinux2014
 
 interpreters=()
-stable=
+stable= by=
 for series in "$@"; do
     [ "$series" != abi3 ] || { stable=1; continue; }
     if python=$(tools/find-python.sh "$series" 2>/dev/null); then
         interpreters+=("$python")
+        case $series in 3.1[0-3]*|*t) ;; *) by=$python ;; esac
     else
         echo "build-wheels: $series skipped, not installed" >&2
         [ -z "${STRICT:-}" ] || exit 1
@@ -31,4 +33,10 @@ done
 export PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target/wheels
 build() { "$MATURIN" build --release --zig --compatibility "$platform" --out dist "$@"; }
 build --interpreter "${interpreters[@]}"
-[ -z "$stable" ] || build --features abi3 --interpreter "${interpreters[0]}"
+[ -n "$stable" ] || exit 0
+if [ -n "$by" ]; then
+    build --features abi3 --interpreter "$by"
+else
+    echo "build-wheels: abi3 skipped, it needs 3.14 or a later Python" >&2
+    [ -z "${STRICT:-}" ] || exit 1
+fi

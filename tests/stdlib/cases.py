@@ -7,6 +7,7 @@ from `clutch`, and what workers print comes without the `[pool/nr]` that Clutch 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -38,16 +39,34 @@ class Named(Pool):
     """What cases get that name ProcessPoolExecutor themselves; not `Pool`, since some ask whether it is theirs."""
 
 
+class Impatient(Pool):
+    """A case that fails in a `with` block may leave calls behind that wait for something of its own."""
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool | None:
+        if kind is not None:
+            self.kill_workers()
+        return super().__exit__(kind, *error)
+
+
+Impatient.__name__ = Pool.__name__  # which scripts of cases import
+
+
 def make_cases() -> dict[str, type]:
     """By the name of the class that the cases are defined in."""
     util = load("util")
 
     class PoolMixin(util.ExecutorMixin):  # type: ignore[name-defined, misc]
-        executor_type = Pool
+        executor_type = Impatient
 
         def get_context(self) -> BaseContext:
             """Of all, the one that is most like our way: forked from a process that was started afresh."""
             return multiprocessing.get_context("forkserver")
+
+        def create_event(self) -> Any:
+            """Asked for by cases of 3.14 and later."""
+            manager = self.get_context().Manager()
+            self.addCleanup(manager.shutdown)
+            return manager.Event()
 
         def tearDown(self) -> None:
             """A case that fails may leave calls behind that wait for a semaphore of its own."""
@@ -80,6 +99,7 @@ def own(kind: type, test: str) -> Any:
 
     @functools.wraps(inherited)
     def case(self: Any) -> None:
+        self.subTest = lambda **_: contextlib.nullcontext()  # to fail in one of them is to fail
         inherited(self)
 
     return case

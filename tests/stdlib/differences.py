@@ -6,12 +6,12 @@ docs/differences.md says the same; a test compares them.
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clutch import BadArguments, RemoteError
 
-PYTHON = (3, 13)
-"""Whose cases these are."""
+FIRST, LAST = (3, 13), (3, 15)
+"""The Pythons whose cases these are."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,15 @@ class Difference:
     reason: str
     error: type[BaseException]
     cases: tuple[str, ...]
+    later: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
+    """Those of later Pythons, by the first that has them."""
+
+    def cases_of(self, python: tuple[int, int]) -> list[str]:
+        later = (case for first, cases in self.later.items() if first <= python for case in cases)
+        return [*self.cases, *later]
 
     def __str__(self) -> str:
-        names = ", ".join(f"`{case}`" for case in self.cases)
+        names = ", ".join(f"`{case}`" for case in self.cases_of(LAST))
         return textwrap.fill(f"* {self.reason} ({names})", 120, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -46,6 +52,26 @@ DIFFERENCES = (
             "FailingInitializerMixin.test_initializer",
             "ExecutorDeadlockTest.test_shutdown_deadlock_pickle",
         ),
+        {
+            (3, 14): (
+                "ProcessPoolExecutorTest.test_broken_process_pool_traceback",
+                "ProcessPoolExecutorTest.test_force_shutdown_workers",
+                "ProcessPoolExecutorTest.test_force_shutdown_workers_invalid_op",
+                "ProcessPoolExecutorTest.test_force_shutdown_workers_stops_pool",
+                "ProcessPoolExecutorTest.test_force_shutdown_during_max_tasks_worker_exit",
+                "ProcessPoolExecutorTest.test_failed_worker_replacement_breaks_pool",
+                "ProcessPoolExecutorTest.test_gc_during_max_tasks_worker_exit_gh152967",
+                "ProcessPoolExecutorTest.test_shutdown_no_wait_max_tasks_gh119592",
+                "ProcessPoolShutdownTest.test_shutdown_gh_132969_case_1",
+                "ProcessPoolShutdownTest.test_shutdown_gh_132969_case_2",
+            ),
+        },
+    ),
+    Difference(
+        "How a worker ended is in the message of `WorkerLost`, not in a cause of a private class.",
+        AssertionError,
+        (),
+        {(3, 15): ("ProcessPoolExecutorTest.test_traceback_when_child_process_terminates_abruptly",)},
     ),
     Difference(
         "The test makes the start of ProcessPoolExecutor's second Python thread fail; a `Pool` starts none.",
@@ -57,6 +83,12 @@ DIFFERENCES = (
         "of a private class.",
         AssertionError,
         ("ProcessPoolExecutorTest.test_traceback",),
+    ),
+    Difference(
+        "These tests look whether `terminate_workers()` and `kill_workers()` call the private `_force_shutdown`.",
+        AssertionError,
+        (),
+        {(3, 14): ("ProcessPoolExecutorTest.test_terminate_workers", "ProcessPoolExecutorTest.test_kill_workers")},
     ),
     Difference(
         "`shutdown(cancel_futures=True)` cancels all work that has not begun; ProcessPoolExecutor still runs the work "

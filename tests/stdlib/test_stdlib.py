@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from differences import DIFFERENCES, PYTHON, Difference
+from differences import DIFFERENCES, FIRST, LAST, Difference
 
-if sys.version_info[:2] != PYTHON:
-    pytest.skip("the differences are listed for the cases of Python {}.{}".format(*PYTHON), allow_module_level=True)
+if not FIRST <= sys.version_info[:2] <= LAST:
+    reason = "the differences are listed for the cases of Python {}.{} to {}.{}".format(*FIRST, *LAST)
+    pytest.skip(reason, allow_module_level=True)
 
 import cases
 
@@ -24,7 +25,7 @@ def _adapted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def expect(difference: Difference) -> None:
     """Its cases must fail, and with its error: the list stays true."""
-    for case in difference.cases:
+    for case in difference.cases_of(sys.version_info[:2]):
         kind, test = case.split(".")
         mark = pytest.mark.xfail(strict=True, raises=difference.error, reason=difference.reason)
         setattr(CLASSES[kind], test, mark(cases.own(CLASSES[kind], test)))
