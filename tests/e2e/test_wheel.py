@@ -22,8 +22,10 @@ from pathlib import Path
 import pytest
 
 from support.clutch_process import WAIT_SECONDS, Answer, Dispatcher, answer
+from support.pages import shown, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
+LAST_MINOR = 15
 GIVEN = os.environ.get("CLUTCH_TEST_WHEELS")
 INSTALL_SECONDS_MAX = 100
 # What the wheel names and what these need; an extra that came along would be here, too.
@@ -37,31 +39,7 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"hello"]
 """
-SHOP = """
-from clutch import tool
-
-@tool
-def total(prices: list[float], tax: float = 0.2) -> float:
-    return round(sum(prices) * (1 + tax), 2)
-"""
-CONFIG = """
-[pools.shop]
-target = "shop"
-workers = 1
-[fronts.http]
-bind = "127.0.0.1:0"
-"""
-SCRIPT = """
-import clutch
-
-def square(x):
-    return x * x
-
-if __name__ == "__main__":
-    with clutch.Pool(workers=1) as pool:
-        print(clutch.__file__)
-        print(list(pool.map(square, range(4))))
-"""
+README = ROOT / "README.md"
 
 
 def build(folder: Path) -> Path:
@@ -90,12 +68,14 @@ def given() -> list[Path]:
 
 
 def interpreter_for(wheel: Path) -> str:
-    minor, free_threaded = re.findall(r"-cp3(\d+)-cp3\d+(t?)-", wheel.name)[0]
-    series = f"3.{minor}{free_threaded}"
-    found = subprocess.run([ROOT / "tools/find-python.sh", series], capture_output=True, text=True)
-    if found.returncode != 0:
-        pytest.skip(f"no Python {series} here")
-    return found.stdout.strip()
+    """For the wheel of the stable ABI, the last Python that is here: those before have their own."""
+    minor, abi, free_threaded = re.findall(r"-cp3(\d+)-(abi3|cp3\d+)(t?)-", wheel.name)[0]
+    minors = (LAST_MINOR, minor) if abi == "abi3" else (minor,)
+    for series in [f"3.{minor}{free_threaded}" for minor in minors]:
+        found = subprocess.run([ROOT / "tools/find-python.sh", series], capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    pytest.skip(f"no Python {series} here")
 
 
 @pytest.fixture(scope="module", params=given() or [None], ids=lambda path: path.name if path else "made here")
@@ -106,12 +86,12 @@ def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 class Environment:
     """Made without pip, so that only the wheel and what it needs are in it."""
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
+    def __init__(self, folder: Path, wheel: Path, *more: str) -> None:
         python = interpreter_for(wheel) if GIVEN else sys.executable
         self.folder = folder
         subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, timeout=INSTALL_SECONDS_MAX)
         constraints = ["-c", str(ROOT / "tools/constraints-free-threaded.txt")] if "t-" in wheel.name else []
-        self.pip("install", "--quiet", *constraints, str(wheel))
+        self.pip("install", "--quiet", *constraints, str(wheel), *more)
 
     def pip(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "pip", "--python", str(self.folder / "bin/python")]
@@ -176,21 +156,35 @@ def test_it_serves_an_app(environment: Environment, tmp_path: Path) -> None:
         assert (response.status, response.body) == (200, b"hello")
 
 
+def test_it_serves_the_app_of_the_readme(wheel: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    if not GIVEN:
+        pytest.skip("other tests serve FastAPI")
+    environment = Environment(tmp_path_factory.mktemp("fastapi") / "env", wheel, "fastapi")
+    write_files(README, tmp_path)
+    with environment.dispatcher(tmp_path, "serve", "web:app", "-b", "127.0.0.1:0") as serving:
+        response = ask(serving.err.wait(r"serve: http://(\S+)")[1], "GET", "/hello/ann")
+        assert response.body == b'{"hello":"ann"}'
+
+
 def test_it_answers_a_call_over_http(environment: Environment, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "clutch.toml").write_text(CONFIG)
-    with environment.dispatcher(tmp_path, "run", "clutch.toml") as running:
+    write_files(README, tmp_path)
+    config = tmp_path / "clutch.toml"
+    config.write_text(config.read_text().replace(":8080", ":0"))
+    with environment.dispatcher(tmp_path, "run") as running:
         running.wait_ready("shop")
         address = running.err.wait(r"http: http://(\S+?)(?:\"|$)")[1]
         assert ask(address, "POST", "/pools/shop/tools/total", {"prices": [10, 20]}).result == 36.0
 
 
-def test_a_script_maps_over_a_pool(environment: Environment, tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text(SCRIPT)
-    command = [environment.folder / "bin/python", "main.py"]
+def test_a_script_prints_what_the_readme_shows(environment: Environment, tmp_path: Path) -> None:
+    write_files(README, tmp_path)
+    command = [environment.folder / "bin/python", "survive.py"]
     variables = environment.variables()
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr
-    file, squares = done.stdout.splitlines()
-    assert Path(file).is_relative_to(environment.folder)
-    assert squares == "[0, 1, 4, 9]"
+    ((_, promised),) = shown(README)
+    assert done.stdout == promised
+    found = subprocess.check_output(
+        [command[0], "-c", "import clutch; print(clutch.__file__)"], env=variables, text=True
+    )
+    assert Path(found).is_relative_to(environment.folder)
