@@ -36,11 +36,14 @@ __all__ = ["ClutchBackend", "close", "register"]
 
 
 def register(name: str = "clutch", *, make_default: bool = False) -> None:
-    """Make the backend known to joblib under this name."""
+    """Make the backend known to joblib under this name, here and in workers: what is nested may name it too."""
+    NAMES.add(name)
     joblib.register_parallel_backend(name, ClutchBackend, make_default=make_default)
 
 
-OF_LOKY = ("context", "idle_worker_timeout", "initargs", "initializer", "temp_folder", "timeout", "verbose")
+NAMES: set[str] = set()
+"""Under which the backend is registered."""
+OF_LOKY = ("context", "idle_worker_timeout", "temp_folder", "timeout", "verbose")
 """What joblib passes to each backend, or its users to its own, and a pool has no use for."""
 
 
@@ -56,7 +59,7 @@ class Pools:
         made_of = n_jobs, options, os.getpid()
         with self._lock:
             for known, pool, users in self._pools:
-                if known == made_of and not pool._shut:
+                if is_equal(known, made_of) and not pool._shut:
                     users.add(user)
                     return pool
             self._end(lambda users: not users)
@@ -144,8 +147,8 @@ class ClutchBackend(AutoBatchingMixin, ParallelBackendBase):  # pyright: ignore[
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Any:
         """Schedule a batch. Returns a `clutch.Future`."""
         assert self._pool is not None, "joblib configures a backend before it submits"
-        sent: tuple[Any, ...] = (run, self._pickled(func)) if "numpy" in sys.modules else (func,)
-        future = self._pool.submit(*sent)
+        batch = self._pickled(func) if "numpy" in sys.modules else func
+        future = self._pool.submit(run, tuple(NAMES), batch)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         if callback is not None:
@@ -208,9 +211,19 @@ class Sharing(Pickler):
         return super().reducer_override(obj) if placed is NotImplemented else placed
 
 
-def run(batch: bytes) -> Any:
-    """In a worker: run a pickled batch."""
-    return pickle.loads(batch)()
+def run(names: tuple[str, ...], batch: bytes | Callable[[], Any]) -> Any:
+    """In a worker: run a batch, which may be pickled. `names`: those of the backend in the program."""
+    for name in names:
+        if name not in NAMES:
+            register(name)
+    return (pickle.loads(batch) if isinstance(batch, bytes) else batch)()
+
+
+def is_equal(one: object, other: object) -> bool:
+    try:
+        return one == other
+    except ValueError:  # of arrays among the arguments of an initializer
+        return False
 
 
 def shared_and_read_only(shared: Shared[Any]) -> Any:

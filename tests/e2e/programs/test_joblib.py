@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,12 @@ def fail_at(number, at):
         raise ValueError(number)
     return number
 
+def begin(word):
+    os.environ["BEGUN"] = word
+
+def nested_by_name(number):
+    return Parallel(n_jobs=2, backend="clutch")(delayed(abs)(n) for n in range(3))
+
 def nested(number):
     inner = Parallel(n_jobs=2)(delayed(pid_of)() for _ in range(3))
     return os.getpid(), inner
@@ -46,6 +53,7 @@ if __name__ == "__main__":
         assert Parallel()(delayed(lambda number: scale * number)(n) for n in range(5)) == [0, 3, 6, 9, 12]
         for pid, inner in Parallel()(delayed(nested)(n) for n in range(4)):
             assert set(inner) == {pid}, "what is nested runs in the worker"
+        assert Parallel()(delayed(nested_by_name)(n) for n in range(2)) == [[0, 1, 2]] * 2
         try:
             Parallel()(delayed(fail_at)(n, 50) for n in range(100))
         except ValueError as error:
@@ -69,6 +77,8 @@ if __name__ == "__main__":
         assert Parallel(n_jobs=1)(delayed(pid_of)() for _ in range(2)) == [os.getpid()] * 2
     with joblib.parallel_config(backend="clutch", n_jobs=2, inner_max_num_threads=1):
         assert Parallel()(delayed(os.getenv)("NUMBA_NUM_THREADS") for _ in range(2)) == ["1", "1"]
+    with joblib.parallel_config(backend="clutch", n_jobs=2, initializer=begin, initargs=("here",)):
+        assert Parallel()(delayed(os.getenv)("BEGUN") for _ in range(2)) == ["here", "here"]
     with joblib.parallel_config(backend="clutch", n_jobs=2, profile="thread", deadline="90s"):
         assert Parallel()(delayed(abs)(n) for n in range(4)) == [0, 1, 2, 3]
     clutch.joblib.close()
@@ -142,6 +152,17 @@ def test_parallel_runs_on_a_pool(tmp_path: Path) -> None:
 def test_large_arrays_are_one_memory_and_read_only(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     run(tmp_path, ARRAYS)
+
+
+def test_tests_of_joblib_itself_pass_under_the_backend(tmp_path: Path) -> None:
+    """Those that run with each backend that is known. docs/joblib.md answers the others."""
+    (tmp_path / "registers.py").write_text("import clutch.joblib\nclutch.joblib.register()\n")
+    chosen = "clutch and not (nested_loop and (loky-clutch or back_compat_backend-clutch))"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "registers", "-p", "no:cacheprovider", "-n", "2"]
+    command += ["--pyargs", "joblib.test.test_parallel", "-k", chosen]
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-5000:]
 
 
 def test_it_is_a_backend_only_once_it_is_registered() -> None:
