@@ -120,8 +120,8 @@ class Image:
         found = watch.found()
         self.seeded = watch.generators, numpy_generators(watch.entropy)
         forget_seed_of_sqlite()
-        if watch.appends:
-            write_out()
+        if watch.appended:
+            write_out(watch.appended)
         if found and afresh:
             self.plan = Plan(self.launch, self.report(), found, libraries(before), roots.changes)
             self.starts_afresh = True

@@ -60,8 +60,8 @@ class ImportWatch:
         self._seeded: dict[int, weakref.ref[Any]] = {}
         self.entropy: set[int] = set()
         """Numbers that numpy has seeded generators with, when it was given none."""
-        self.appends = False
-        """Whether a file is open to which something is appended."""
+        self.appended: set[int] = set()
+        """Descriptors of files to which something is appended."""
         self._patched: list[tuple[Any, str, Any, Any]] = []
         """Holder, name, what was there, what is there meanwhile. Empty when the watch is over."""
 
@@ -177,7 +177,7 @@ class ImportWatch:
             return None
         # Whoever only appends has no place in the file. All others share one: what one process reads, another misses.
         if int(flags.get("flags", "0"), 8) & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND:
-            self.appends = True
+            self.appended.add(number)
             return None
         return self._by("opened", target)
 
@@ -315,17 +315,16 @@ def numpy_generators(entropy: set[int]) -> list[Any]:
     return [one for one in found if getattr(getattr(one, "seed_seq", None), "entropy", None) in entropy]
 
 
-def write_out() -> None:
-    """To be called before forks: what files have not written yet, each fork would write."""
-    import ctypes
+def write_out(numbers: set[int]) -> None:
+    """To be called before forks: what these regular files have not written yet, each fork would write."""
     import gc
     import io
 
-    kinds = io.TextIOWrapper, io.BufferedWriter
-    for file in [one for one in gc.get_objects() if issubclass(type(one), kinds)]:
-        with contextlib.suppress(OSError, ValueError):
-            file.flush()
-    ctypes.CDLL(None).fflush(None)
+    for kind in (io.TextIOWrapper, io.BufferedWriter):  # the one writes to the other
+        for file in [one for one in gc.get_objects() if issubclass(type(one), kind)]:
+            with contextlib.suppress(OSError, ValueError):
+                if kind.fileno(file) in numbers:
+                    kind.flush(file)
 
 
 def forget_seed_of_sqlite() -> None:
