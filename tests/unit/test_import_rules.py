@@ -87,6 +87,20 @@ FORBIDDEN_IN = {
     "_process": {"jobs", "_jobs", "_serve", "_gunicorn", "cli"},
     "_gunicorn": {"dispatcher", "jobs", "_jobs", "_serve", "_process", "cli"},
     "_serve": {"cli"},
+    # What users may import, and nothing else.
+    "lab": {
+        "_pool",
+        "_pickle",
+        "_jobs",
+        "_serve",
+        "_process",
+        "_dispatcher",
+        "_worker",
+        "_core",
+        "cli",
+        "control",
+        "config",
+    },
     "control": {"pool", "_pool", "jobs", "_jobs", "_serve", "cli", "config/__init__", "_worker"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.

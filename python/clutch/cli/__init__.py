@@ -21,6 +21,8 @@ COMMANDS = {
     "top": "top:command",
     **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "profile": "profile:command",
+    "bench": "bench:command",
+    "tune": "tune:command",
     "call": "call:command",
     "tools": "tools:command",
     "doctor": "doctor:command",
@@ -53,6 +55,7 @@ EXIT_CODES = {
     "0": "success; for `clutch run` and `serve`: graceful shutdown",
     "1": "the call failed, or no server answered; for `run` and `serve`: startup or shutdown failed",
     "2": "wrong usage or configuration, or a target that does not import",
+    "3": "`bench --against`: a setting is worse than in the saved file",
     "128 + n": "`run` and `serve`: a second signal, of number n, forced the shutdown (130: Ctrl-C, 143: SIGTERM)",
 }
 

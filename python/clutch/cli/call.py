@@ -147,10 +147,11 @@ def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
             raise click.UsageError("give either NAME=VALUE or --json, not both")
         text = sys.stdin.read() if body == "-" else body
         return text.encode()
-    return json.dumps(dict(_argument(argument) for argument in arguments)).encode()
+    return json.dumps(dict(map(named_value, arguments))).encode()
 
 
-def _argument(text: str) -> tuple[str, Any]:
+def named_value(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, whose value is JSON where it can be read as that. Raises UsageError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not NAME=VALUE")
