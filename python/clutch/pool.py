@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from clutch import _core, config
+from clutch._pickle import pass_descriptors
 from clutch._pickle.shared import Shared, share
 from clutch._pool.caller import (
     IMPORTED,
@@ -51,6 +52,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+INSTEAD_OF = {
+    "apply": "call(function, *arguments)",
+    "apply_async": "submit(function, *arguments)",
+    "map_async": "map(function, items), which returns at once",
+    "imap": "map(function, items)",
+    "imap_unordered": "map(function, items, ordered=False)",
+    "starmap": "map(function, *zip(*rows))",
+    "starmap_async": "map(function, *zip(*rows)), which returns at once",
+    "close": "shutdown(), or a `with` block",
+    "join": "shutdown(), or a `with` block",
+    "terminate": "terminate_workers()",
+}
+"""For methods of `multiprocessing.Pool`."""
+
 
 class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[misc]
     """Run functions in worker processes.
@@ -63,6 +78,12 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     future_class, stream_class = Future, Stream
     if not TYPE_CHECKING:  # what is native is faster
         call, submit = _core.PoolCore.call, _core.PoolCore.submit
+
+        def __getattr__(self, name: str) -> Any:
+            """Names of `multiprocessing.Pool` are told what stands for them here."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            text += f"; use {INSTEAD_OF[name]}" if name in INSTEAD_OF else ""
+            raise AttributeError(text, name=name, obj=self)
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Makes a pool; in a program that gevent has patched, one whose waits let the hub run."""
@@ -156,6 +177,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
         new_future = functools.partial(self.future_class.__new__, self.future_class)
         new_stream = functools.partial(self.stream_class.__new__, self.stream_class)
+        pass_descriptors()
         own = tag, [*os.environ.items(), (ZYGOTE_OF, str(os.getpid()))]
         self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False

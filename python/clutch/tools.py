@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -279,7 +280,7 @@ def options_of(function: Any) -> ToolOptions | None:
         if not issubclass(type(function), functools.partial):
             break
         function = function.func
-    for holder in (function, mark_of(type(function), "__call__")):
+    for holder in (function, call_of(type(function))):
         mark = mark_of(holder, TOOL_MARK)
         # Of some objects, each name is an attribute.
         if type(mark) is ToolOptions:
@@ -287,10 +288,21 @@ def options_of(function: Any) -> ToolOptions | None:
     return None
 
 
+def call_of(kind: type) -> Any:
+    """Return what a class has as `__call__`, without asking it or its metaclass."""
+    for base in type.__dict__["__mro__"].__get__(kind):
+        content = type.__dict__["__dict__"].__get__(base)
+        if "__call__" in content:
+            return content["__call__"]
+    return None
+
+
 def mark_of(value: Any, name: str) -> Any:
-    """Return a decorator's mark, or None. Attributes of an unbound proxy (Flask's `request`) raise."""
+    """Return a decorator's mark, or None. Every object of a module is asked, so none is to notice: a lazy object would
+    be evaluated by an attribute, and an unbound proxy (Flask's `request`) raise."""
+    marked = value.__func__ if type(value) is types.MethodType else value
     try:
-        return getattr(value, name, None)
+        return object.__getattribute__(marked, "__dict__").get(name)
     except Exception:
         return None
 

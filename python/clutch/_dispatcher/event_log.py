@@ -95,6 +95,8 @@ def seconds(given: float) -> str:
 def gone(event: Event) -> Line:
     if event["left"] is not None and not event["running"]:
         return logging.INFO, f"{worker(event)}: gone: {LEAVES[event['left']]}"
+    if event["ended"] and not event["served"] and "exited with code 0" in event["cause"]:
+        return logging.INFO, f"{worker(event)}: gone: its start was not wanted any more"
     guess = " (by the kernel, out of memory?)" if event["cause"].endswith("(SIGKILL)") else ""
     return harm(event, event["ended"]), f"{event['cause']}{guess}{running(event)}"
 

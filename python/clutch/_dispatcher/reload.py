@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from clutch.config import Config
 
 ASKED_MAX = 4
-"""Maximum concurrent reloads that nobody waits for: all but the last are overtaken."""
+"""Maximum concurrent reloads that nobody waits for: all but the last are overtaken. The last thread waits for none, so
+that there is always one to ask."""
 WATCH_STEP_MS = 20
 """How long files must be unchanged before a reload: editors save in several steps, milliseconds apart."""
 WATCH_TURN_MS = 200
@@ -61,16 +62,16 @@ class Reloader:
 
     def _asked(self) -> None:
         self._is_asked = False
-        self.reload(list(self._pools))
+        self.reload(list(self._pools), waits=self._under_way < ASKED_MAX - 1)
 
-    def reload(self, names: list[str]) -> dict[str, str]:
+    def reload(self, names: list[str], *, waits: bool = True) -> dict[str, str]:
         """Reload, and return why not: by pool (its new code), and by option (its files)."""
         self._begins()
         failed: dict[str, str] = {}
         try:
             failed = self._reload_files(names)
             with ThreadPoolExecutor(max(1, len(names))) as together:
-                reasons = zip(names, together.map(self._reload, names), strict=True)
+                reasons = zip(names, together.map(lambda name: self._reload(name, waits), names), strict=True)
                 failed |= {name: reason for name, reason in reasons if reason is not None}
         finally:
             self._ends(f"{self._failed_is}: {', '.join(failed)}" if failed else "serving")
@@ -101,10 +102,12 @@ class Reloader:
                 failed[option] = why
         return failed
 
-    def _reload(self, name: str) -> str | None:
+    def _reload(self, name: str, waits: bool) -> str | None:
         logs.info(f"pool {name}: reloading", pool=name)
         try:
-            self._pools[name].reload()
+            self._pools[name].reload(*() if waits else (0,))
+        except TimeoutError:
+            return None  # whoever waits for the reloads before is told of this one's end
         except PoolClosed as error:
             return str(error)
         except ClutchError as error:

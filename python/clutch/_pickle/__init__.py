@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,9 +15,22 @@ ONLY_INHERITED = "through inheritance"
 """Part of multiprocessing's error for pickling its locks, queues and pools."""
 INSTEAD = (
     "workers are not children of this program: use one of a multiprocessing.Manager(), or a lock of"
-    " multiprocessing.get_context('spawn'); in place of tqdm's process_map write"
-    " tqdm(pool.map(fn, items), total=len(items))"
+    " multiprocessing.get_context('spawn') (in place of tqdm's process_map:"
+    " tqdm(pool.map(fn, items), total=len(items)))"
 )
+
+
+def pass_descriptors() -> None:
+    """Have connections of multiprocessing and sockets pickled as it does itself, by a descriptor that the reader
+    fetches: a connection is else a bare number. Does nothing in a program without multiprocessing."""
+    if "multiprocessing.process" not in sys.modules:
+        return
+    import socket
+    from multiprocessing import connection, reduction
+
+    if reduction.HAVE_SEND_HANDLE:
+        copyreg.pickle(connection.Connection, connection.reduce_connection)  # type: ignore[attr-defined]
+        copyreg.pickle(socket.socket, reduction._reduce_socket)  # type: ignore[attr-defined]
 
 
 def dumps(value: Any, has_main: bool = True) -> bytes:

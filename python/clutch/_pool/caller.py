@@ -123,12 +123,14 @@ def importing_module() -> str | None:
 
 
 def log_level() -> int | None:
-    """The lowest level of the root logger's handlers; None if the program has none. Handlers of pytest do not count."""
+    """The lowest level at which the root logger and its handlers take records; None if the program has no handlers.
+    Those of pytest do not count."""
     logging = sys.modules.get("logging")
     if logging is None:
         return None
     handlers = [one for one in logging.root.handlers if not isinstance(one, logging.NullHandler)]
-    return min((one.level for one in handlers if not type(one).__module__.startswith("_pytest.")), default=None)
+    levels = [one.level for one in handlers if not type(one).__module__.startswith("_pytest.")]
+    return max(min(levels), logging.root.level) if levels else None
 
 
 def note_lost_global(error: NameError, traceback: str) -> None:

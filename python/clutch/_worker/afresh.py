@@ -13,14 +13,17 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import ImportWatch, children, is_users, stop_timers
+from clutch._worker.leftovers import ImportWatch, descendants, is_running, is_users, stop_timers
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
-FOUND_MAX = 4
+FOUND_MAX = 8
+END_SECONDS_MAX = 1.0
+"""Time that a program has to end by SIGTERM."""
 
 
 class StartedWith:
@@ -47,14 +50,19 @@ class Roots:
 
     def __init__(self) -> None:
         self._environ = dict(os.environ)
-        self._raw = dict(os.environ._data)  # type: ignore[attr-defined]
+        self._raw = raw_environ()
         self.changes: dict[str, Changes] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if "." not in name and os.environ._data != self._raw:  # type: ignore[attr-defined]
+        if "." not in name and raw_environ() != self._raw:
             now = dict(os.environ)
             removed: Changes = dict.fromkeys(self._environ.keys() - now.keys())
             self.changes[name] = removed | {key: value for key, value in now.items() if self._environ.get(key) != value}
+
+
+def raw_environ() -> dict[Any, Any]:
+    """A copy of the environment, cheaply. The target may have put another mapping in its place."""
+    return dict(getattr(os.environ, "_data", os.environ))
 
 
 @contextlib.contextmanager
@@ -83,12 +91,10 @@ def libraries(before: Iterable[str]) -> list[str]:
         return []  # what was imported after the patch is not what it would be without
     names = []
     for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        if name in known or spec is None or spec.name != name:
-            continue
-        origin = spec.origin if spec.has_location else None
-        if origin is not None and not is_users(origin):
-            names.append(name)
+        with contextlib.suppress(Exception):  # anything may be in there
+            spec = getattr(module, "__spec__", None)
+            if name not in known and spec is not None and spec.name == name and spec.has_location:
+                names += [] if is_users(spec.origin) else [name]
     return names
 
 
@@ -169,13 +175,19 @@ class Plan:
         shared = "your own modules itself, libraries are shared" if self.names else "it itself"
         return (
             f"importing the target left what forked workers would share or lack ({found}): "
-            f"each worker imports {shared}, at {more} MB more a worker. Do this in @clutch.on_start to fork workers "
-            "from one image; preload = true forks them nevertheless, preload = false saves the first try"
+            f"each worker imports {shared}, at {more} MB more a worker. To fork workers from one image, do this in "
+            "@clutch.on_start (in a script, in Pool(initializer=…)), unless a library does it by itself; "
+            "preload = true forks them nevertheless, preload = false saves the first try"
         )
 
 
 def end_children() -> None:
-    """Processes that the import has started: each worker starts its own."""
-    for child in children():
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGTERM)
+    """Processes that the import has started, and theirs: each worker starts its own, perhaps on the same port."""
+    left = descendants(os.getpid())
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        until = time.monotonic() + END_SECONDS_MAX
+        while (left := {pid for pid in left if is_running(pid)}) and time.monotonic() < until:
+            time.sleep(0.01)

@@ -9,6 +9,7 @@ An event loop was copied, too, and its selector is the worker's own: what runs o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -63,10 +64,8 @@ def exit_code(error: BaseException | None) -> int:
 
 def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(Exception):  # the target's own, which may be anything
             stream.flush()
-        except (OSError, ValueError):
-            continue
 
 
 def _before() -> None:

@@ -5,12 +5,14 @@ Used by the zygote, and by workers that import for themselves (`preload = false`
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from clutch import _core
@@ -65,6 +67,8 @@ class Image:
         """Why and with what the zygote starts afresh, or has."""
         self.starts_afresh = False
         """True: this image is none to fork from."""
+        self.exits: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        """What the target has registered with `atexit`: run at the end of each worker."""
         self.seeded: tuple[list[Any], list[Any]] = ([], [])
         """Generators that the system has seeded: of `random`, and bit generators of numpy."""
         self.known: dict[str, Tool] = {}
@@ -118,7 +122,7 @@ class Image:
             sys.meta_path.remove(roots)  # type: ignore[arg-type]
         self.describe_tools()
         found = watch.found()
-        self.seeded = watch.generators, numpy_generators(watch.entropy)
+        self.seeded, self.exits = (watch.generators, numpy_generators(watch.entropy)), watch.exits
         forget_seed_of_sqlite()
         if watch.appended:
             write_out(watch.appended)
@@ -173,8 +177,7 @@ class Image:
     def import_target(self) -> None:
         """Import the target, or run the script if there is none, and record the effects on the process."""
         self.imported = True
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", RuntimeWarning)
+        with watch_gil(self._note_gil):
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
                 if self.script is not None:
@@ -186,8 +189,6 @@ class Image:
             if self.options.get("validate"):
                 self._check_tools()
         self._check_patched()
-        for warning in caught:
-            self._note(warning)
         self._check_gil()
         if not self._makes_instance():
             self._find_marked(self.found)
@@ -245,12 +246,8 @@ class Image:
         except Exception as error:  # pydantic's, or of code that a hint runs
             self.warnings.append(f"the tools have no schemas: {type(error).__name__}: {error}")
 
-    def _note(self, warning: warnings.WarningMessage) -> None:
-        text = str(warning.message)
-        if "global interpreter lock (GIL) has been enabled" in text:
-            self.gil_module = text.partition("module '")[2].partition("'")[0] or "unknown"
-        else:
-            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    def _note_gil(self, text: str) -> None:
+        self.gil_module = text.partition("module '")[2].partition("'")[0] or "unknown"
 
     def _check_gil(self) -> None:
         """On a free-threaded build in the thread profile: an import that turned the GIL back on, by policy."""
@@ -396,6 +393,36 @@ def _as_imported(name: str) -> str:
     """A hint if the target is the path of a file."""
     module = name.removesuffix(".py")
     return "" if module == name else f"; a module is named as in `import`: {module!r}"
+
+
+GIL_WARNING = "global interpreter lock (GIL) has been enabled"
+
+
+@contextlib.contextmanager
+def watch_gil(note: Callable[[str], object]) -> Iterator[None]:
+    """Tells of imports that turn the GIL on, on a free-threaded build, by their warnings. What the imported code does
+    with warnings, it does as without us."""
+    if "t" not in sys.abiflags:
+        yield
+        return
+    before = warnings.showwarning
+
+    def show(message: Any, *rest: Any, **more: Any) -> None:
+        if GIL_WARNING in str(message):
+            note(str(message))
+        else:
+            before(message, *rest, **more)
+
+    warnings.showwarning = show
+    warnings.filterwarnings("always", f".*{re.escape(GIL_WARNING)}", RuntimeWarning)
+    added = warnings.filters[0]
+    try:
+        yield
+    finally:
+        if warnings.showwarning is show:
+            warnings.showwarning = before
+        if added in warnings.filters:
+            warnings.filters.remove(added)  # type: ignore[attr-defined]
 
 
 def gil_is_enabled() -> bool:

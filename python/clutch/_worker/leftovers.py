@@ -7,8 +7,11 @@ what; what native code did is attributed to nobody, and found all the same.
 
 from __future__ import annotations
 
+import atexit
+import builtins
 import contextlib
 import functools
+import io
 import os
 import random
 import signal
@@ -16,6 +19,7 @@ import socket
 import stat
 import sys
 import threading
+import types
 import weakref
 from typing import Any
 
@@ -58,6 +62,8 @@ class ImportWatch:
         self.starters: dict[str, str] = {}
         """Place in the user's code by the name of the thread or the address."""
         self._seeded: dict[int, weakref.ref[Any]] = {}
+        self.exits: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        """Functions that the user's code has registered for the end of the process, with their arguments."""
         self.entropy: set[int] = set()
         """Numbers that numpy has seeded generators with, when it was given none."""
         self.appended: set[int] = set()
@@ -66,9 +72,14 @@ class ImportWatch:
         """Holder, name, what was there, what is there meanwhile. Empty when the watch is over."""
 
     def __enter__(self) -> ImportWatch:
-        watch = self
-        start, connect = threading.Thread.start, socket.socket.connect
-        seed, bits = random.Random.seed, random.SystemRandom.getrandbits
+        self._watch_starts()
+        self._watch_files()
+        self._watch_seeds()
+        self._watch_exits()
+        return self
+
+    def _watch_starts(self) -> None:
+        watch, start, connect = self, threading.Thread.start, socket.socket.connect
 
         def start_noted(thread: threading.Thread) -> None:
             watch.note(thread.name)
@@ -77,6 +88,17 @@ class ImportWatch:
         def connect_noted(sock: socket.socket, address: Any) -> None:
             watch.note(address_text(address))
             connect(sock, address)
+
+        self._patch(threading.Thread, "start", start_noted)
+        self._patch(socket.socket, "connect", connect_noted)
+
+    def _watch_files(self) -> None:
+        open_noted = Opener(self)
+        self._patch(builtins, "open", open_noted)
+        self._patch(io, "open", open_noted)
+
+    def _watch_seeds(self) -> None:
+        watch, seed, bits = self, random.Random.seed, random.SystemRandom.getrandbits
 
         def seed_noted(generator: random.Random, a: Any = None, version: int = 2) -> None:
             watch._seeded.pop(id(generator), None)
@@ -90,11 +112,23 @@ class ImportWatch:
                 watch.entropy.add(number)
             return number
 
-        self._patch(threading.Thread, "start", start_noted)
-        self._patch(socket.socket, "connect", connect_noted)
         self._patch(random.Random, "seed", seed_noted)
         self._patch(random.SystemRandom, "getrandbits", bits_noted)  # `secrets.randbits` from then on
-        return self
+
+    def _watch_exits(self) -> None:
+        watch, register, unregister = self, atexit.register, atexit.unregister
+
+        def register_noted(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if watch._patched and is_users(sys._getframe(1).f_code.co_filename):
+                watch.exits.append((function, args, kwargs))
+            return register(function, *args, **kwargs)
+
+        def unregister_noted(function: Any, /) -> Any:
+            watch.exits[:] = [one for one in watch.exits if one[0] is not function]
+            return unregister(function)
+
+        self._patch(atexit, "register", register_noted)
+        self._patch(atexit, "unregister", unregister_noted)
 
     def __exit__(self, *_: object) -> None:
         """What the target has patched meanwhile stays: its own calls ours, which only passes on from now on."""
@@ -121,13 +155,18 @@ class ImportWatch:
             self.starters.setdefault(what, place)
 
     def place(self) -> str | None:
-        """The innermost line of the user's that runs."""
-        frame = sys._getframe(1)
+        """The innermost line of the user's that runs; without one, the outermost of an installed package, as an app may
+        be."""
+        frame: types.FrameType | None = sys._getframe(1)
+        outermost = None
         while frame is not None:
-            if is_users(frame.f_code.co_filename):
-                return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return None
+            file = frame.f_code.co_filename
+            if is_users(file):
+                return f"{short(file)}:{frame.f_lineno}"
+            if is_installed(file):
+                outermost = f"{short(file)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return outermost
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
@@ -198,6 +237,25 @@ class ImportWatch:
         return f"{place} {did} {what}" if place else f"{did} {what}"
 
 
+class Opener:
+    """Stands for `open` while a watch lasts: an object, since a function in a class would become a method."""
+
+    def __init__(self, watch: ImportWatch) -> None:
+        self._watch, self._open = watch, io.open
+
+    def __call__(self, file: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(file) is str or isinstance(file, os.PathLike):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                self._watch.note(os.path.realpath(os.fsdecode(file)))
+        return self._open(file, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._open, name)
+
+    def __reduce__(self) -> Any:
+        return getattr, (io, "open")
+
+
 @functools.cache
 def foreign_folders() -> tuple[str, ...]:
     """Folders of the standard library, of installed packages and of Clutch, as given and with links resolved."""
@@ -208,6 +266,12 @@ def foreign_folders() -> tuple[str, ...]:
     installed = [*site.getsitepackages(), site.getusersitepackages(), "/usr/lib/python3/dist-packages"]
     folders = [path for path in (*standard, *installed, PACKAGE) if path]
     return tuple(f"{path}/" for path in {*folders, *map(os.path.realpath, folders)})
+
+
+def is_installed(file: str) -> bool:
+    """Returns whether a source file is of an installed package other than Clutch."""
+    packages = "/site-packages/", "/dist-packages/"
+    return any(part in file for part in packages) and not file.startswith(PACKAGE)
 
 
 def is_users(file: str) -> bool:
@@ -221,23 +285,49 @@ def tasks() -> set[int]:
 
 
 def programs(before: set[int]) -> list[str]:
-    """Programs that the import has started: workers would share their pipes, and could not wait for their ends.
+    """Programs that the import has started and that run: workers would share their pipes, and could not wait for their
+    ends.
 
     Processes of multiprocessing, such as a manager, are meant to be shared. `before`: children from before an exec."""
     shared: set[int | None] = {*before}
     if "multiprocessing.process" in sys.modules:
         shared |= {child.pid for child in sys.modules["multiprocessing.process"].active_children()}
-    if "multiprocessing.resource_tracker" in sys.modules:
-        shared.add(sys.modules["multiprocessing.resource_tracker"]._resource_tracker._pid)
-    return [f"started program {comm(child) or child}" for child in children() - shared]
+    started = (child for child in children() - shared if is_running(child) and not is_of_multiprocessing(child))
+    return [f"started program {comm(child) or child}" for child in started]
 
 
-def children() -> set[int]:
+def is_of_multiprocessing(pid: int) -> bool:
+    """Returns whether multiprocessing has started this process for its own purposes, by its command line."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"from multiprocessing." in file.read()
+    except OSError:
+        return False
+
+
+def is_running(pid: int) -> bool:
+    """Returns whether the process has not ended, whoever has to wait for it still."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children(pid: int | None = None) -> set[int]:
+    """Of this process, or of another one."""
+    folder = f"/proc/{pid or 'self'}/task"
     found: set[int] = set()
-    for task in tasks():
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as file:
-            found.update(map(int, file.read().split()))
+    with contextlib.suppress(OSError):
+        for task in os.listdir(folder):
+            with contextlib.suppress(OSError), open(f"{folder}/{task}/children") as file:
+                found.update(map(int, file.read().split()))
     return found
+
+
+def descendants(pid: int) -> set[int]:
+    found = children(pid)
+    return found.union(*map(descendants, found))
 
 
 def timers() -> list[str]:
@@ -300,7 +390,10 @@ def openblas_threads() -> int:
 
 def short(file: str) -> str:
     """The path as from the current folder, where it is below that."""
-    relative = os.path.relpath(file)
+    try:
+        relative = os.path.relpath(file)
+    except OSError:  # the folder has been removed
+        return file
     return file if relative.startswith("..") else relative
 
 
@@ -309,20 +402,29 @@ def numpy_generators(entropy: set[int]) -> list[Any]:
     module = sys.modules.get("numpy.random.bit_generator")
     if module is None or not entropy:
         return []
+    found = all_of(module.BitGenerator)
+    return [one for one in found if is_one_of(getattr(getattr(one, "seed_seq", None), "entropy", None), entropy)]
+
+
+def is_one_of(value: object, entropy: set[int]) -> bool:
+    """A seed may also be a list, or an array."""
+    return type(value) is int and value in entropy
+
+
+def all_of(kind: type) -> list[Any]:
+    """Objects of this type that the garbage collector knows; no code of theirs is run. To be called once the import is
+    over: what it has frozen is not frozen any more."""
     import gc
 
-    found = (one for one in gc.get_objects() if isinstance(one, module.BitGenerator))
-    return [one for one in found if getattr(getattr(one, "seed_seq", None), "entropy", None) in entropy]
+    gc.unfreeze()
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
 
 
 def write_out(numbers: set[int]) -> None:
     """To be called before forks: what these regular files have not written yet, each fork would write."""
-    import gc
-    import io
-
     for kind in (io.TextIOWrapper, io.BufferedWriter):  # the one writes to the other
-        for file in [one for one in gc.get_objects() if issubclass(type(one), kind)]:
-            with contextlib.suppress(OSError, ValueError):
+        for file in all_of(kind):
+            with contextlib.suppress(Exception):  # what is below it may be anything
                 if kind.fileno(file) in numbers:
                     kind.flush(file)
 
@@ -341,6 +443,7 @@ def forget_seed_of_sqlite() -> None:
 def seed_anew(generators: list[Any], bit_generators: list[Any]) -> None:
     """In a fork: those that the system has seeded go on by themselves."""
     for generator in generators:
-        generator.seed()
+        random.Random.seed(generator)  # not by a method of the user's
     for bit_generator in bit_generators:
-        bit_generator.state = type(bit_generator)().state
+        with contextlib.suppress(Exception):  # of a type of the user's
+            bit_generator.state = type(bit_generator)().state

@@ -6,6 +6,7 @@ Owns the order of these steps. Promises that a start that fails is told with its
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import importlib
@@ -15,10 +16,13 @@ import pickle
 import random
 import resource
 import sys
+import threading
 import types
+import weakref
 from typing import Any
 
 from clutch import _core
+from clutch._pickle import pass_descriptors
 from clutch._worker import breakpoints, copies, failure, interrupt, script
 from clutch._worker.handlers.call import Definition, Tool
 from clutch._worker.image import Image
@@ -41,11 +45,23 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
     restore_descriptor_limit(image.launch.get("descriptors"))
     reseed()
     seed_anew(*image.seeded)
+    keep_exits(image)
     if image.shape["profile"] == "greenlet":
         from gevent import reinit
 
         reinit()
     run(image, json.loads(order.info), (link, board, alarm, dispatcher))
+
+
+def keep_exits(image: Image) -> None:
+    """Of what was registered for the end of the process before the fork, only what the user's code has registered is a
+    worker's: what libraries have is the zygote's, or of one image for all, as a temporary folder is."""
+    atexit._clear()
+    for known in weakref.finalize._registry.values():  # type: ignore[attr-defined]
+        known.atexit = False
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+    for function, args, kwargs in image.exits:
+        atexit.register(function, *args, **kwargs)
 
 
 def restore_descriptor_limit(soft: int | None) -> None:
@@ -57,13 +73,17 @@ def restore_descriptor_limit(soft: int | None) -> None:
 def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, int]) -> None:
     """Start, run and end one worker. `descriptors`: link, board, alarm, a pidfd of the dispatcher."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        with contextlib.suppress(Exception):  # the target's own, which may be anything
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
     worker = _core.Worker(descriptors, resolver, *limits)
     link = worker.link
     code, failed = 1, "could not start"
-    _core.set_title(f"clutch: worker {image.launch['pool']}/{order['nr']}")
+    name = f"{image.launch['pool']}/{order['nr']}"
+    _core.set_title(f"clutch: worker {name}")
+    if "multiprocessing.process" in sys.modules:  # log records have it
+        sys.modules["multiprocessing.process"].current_process().name = name
 
     def ready() -> None:
         nonlocal failed
@@ -73,7 +93,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     try:
         signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
-        apply_settings(image)
+        apply_settings(image, early=not (image.imported or image.options.get("initializer")))
         start(image, worker)
         copies.leave_if_copy()
         if image.told_of_values is not None and order["nr"] == 0:
@@ -93,6 +113,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         signals.listen(profile.is_held_up, profile.was_lost)
         profile.run(worker, ready)
         image.run_hooks("stop")
+        finish()
         code = 0
     except BaseException as error:
         copies.leave_if_copy(error)
@@ -103,6 +124,14 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     finally:
         copies.flush()
         os._exit(code)
+
+
+def finish() -> None:
+    """What the interpreter does at its end: wait for threads that are not daemons, and run what was registered with
+    `atexit`. The dispatcher waits for that as long as for running work."""
+    copies.leave_if_copy()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
 
 
 def start(image: Image, worker: _core.Worker) -> None:
@@ -121,12 +150,13 @@ def start(image: Image, worker: _core.Worker) -> None:
     image.start(worker, (lambda: None) if image.options.get("initializer") else lambda: apply_settings(image))
 
 
-def apply_settings(image: Image) -> None:
-    """Set what the program has set for its whole process."""
+def apply_settings(image: Image, early: bool = False) -> None:
+    """Set what the program has set for its whole process. `early`: imports follow, which warn of more than the program
+    has seen."""
     if image.options.get("settings") is not None:
         from clutch._worker import settings
 
-        settings.apply(image.options["settings"])
+        settings.apply(image.options["settings"], early)
 
 
 def read_arguments(given: Any) -> Any:
@@ -175,6 +205,7 @@ def import_early(image: Image) -> None:
     """Import before the fork, so that workers share the memory: the profile with its event loop, asyncio for tools that
     are coroutines, and the part of anyio that ASGI frameworks import with their first request."""
     profile_module(image)
+    pass_descriptors()
     if any(tool.is_async for tool in image.known.values()):
         importlib.import_module("asyncio")
     if "terminal" in (image.options.get("debugger") or {}):

@@ -91,6 +91,10 @@ def named(category: type) -> Any:
 IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
+ERROR = "error"
+"""Action of filters that turn warnings into exceptions."""
+
+
 def write_filters(warnings: Any, sent: list[Any]) -> None:
     """Those of the program come before the ones that the worker's own imports have added. One of a category that is not
     loaded here is left out: nobody can warn of it yet."""
@@ -199,11 +203,21 @@ def of_program(has_main: bool) -> str | None:
     return base64.b64encode(pickle.dumps(found)).decode() if found else None
 
 
-def apply(text: str) -> None:
-    """Sets what the program has set: of a library that is not loaded here, as soon as it is."""
+def write_early_filters(warnings: Any, sent: list[Any]) -> None:
+    """Without those that turn warnings into exceptions: the program had set them when its imports were over."""
+    write_filters(warnings, [one for one in sent if one[0] != ERROR])
+
+
+def apply(text: str, early: bool = False) -> None:
+    """Sets what the program has set: of a library that is not loaded here, as soon as it is.
+
+    `early`: imports follow.
+    """
     late: dict[str, Callable[[], object]] = {}
     for number, body in pickle.loads(base64.b64decode(text)).items():
         setting = SETTINGS[number]
+        if early and setting.write is write_filters:
+            setting = setting._replace(write=write_early_filters)
         if setting.module in sys.modules or setting.module in sys.stdlib_module_names:
             write(setting, body)
         else:
@@ -223,18 +237,23 @@ class AtImport:
 
     def __init__(self, late: dict[str, Callable[[], object]]) -> None:
         self._late = late
+        self._looks_for: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        call = self._late.pop(name, None)
-        if call is None:
+        """Finds it by the others, as often as it is looked for: whoever looks may not import it."""
+        if name not in self._late or name in self._looks_for:
             return None
-        spec = importlib.util.find_spec(name)
+        self._looks_for.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._looks_for.discard(name)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
             def exec_module(module: types.ModuleType) -> None:
                 run(module)
-                call()
+                self._late.pop(name, lambda: None)()
 
             with contextlib.suppress(AttributeError):  # a loader that takes no attributes
                 spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from clutch import _core
+from clutch._pickle import pass_descriptors
 from clutch._worker import breakpoints, copies, interrupt
 from clutch._worker.image import Image
 from clutch._worker.leftovers import PACKAGE
@@ -61,4 +62,5 @@ def main() -> None:
     image = Image.load(given["launch"])
     copies.leave_if_copy()
     interrupt.prepare()
+    pass_descriptors()
     run(image, given["order"], (LINK, BOARD, ALARM, DISPATCHER))

@@ -19,23 +19,28 @@ OURS = ("asyncio", "concurrent")
 
 
 def watch(level: int, told: mmap.mmap) -> None:
-    """`level`: the lowest of the program's handlers. To be called when all that sets up a worker has run."""
+    """`level`: the lowest that the program handles. To be called when all that sets up a worker has run."""
     if not logging.root.handlers:
-        logging.lastResort = Unheard(level, told)
+        logging.lastResort = Unheard(level, told, logging.root.level)
+        # Most that is logged is of this level, which the root logger takes in the program and would drop here.
+        if level <= logging.INFO < logging.root.level:
+            logging.root.setLevel(logging.INFO)
 
 
 class Unheard(logging.Handler):
-    """Takes the place of `logging.lastResort` until the first record that the program would have handled. Levels of
-    loggers stay as they are: records below WARNING come only where the worker's code has lowered one."""
+    """Takes the place of `logging.lastResort` until the first record that the program would have handled. The root
+    logger has its level again then."""
 
-    def __init__(self, level: int, told: mmap.mmap) -> None:
+    def __init__(self, level: int, told: mmap.mmap, level_before: int) -> None:
         super().__init__(level)
         self._told = told
+        self._level_before = level_before
         self._before = logging.lastResort
 
     def handle(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] not in OURS:
             logging.lastResort = self._before
+            logging.root.setLevel(self._level_before)
             self._tell(record)
         before = self._before
         return before is not None and record.levelno >= before.level and bool(before.handle(record))

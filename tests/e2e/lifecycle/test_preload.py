@@ -53,7 +53,10 @@ LEFT = {
         "import sqlite3\nshop = sqlite3.connect({folder!r} + '/shop.db')\nshop.execute('pragma user_version = 1')",
         "opened {folder}/shop.db",
     ),
-    "file": ("catalogue = open({folder!r} + '/written_file.py', 'rb')", "opened {folder}/written_file.py"),
+    "file": (
+        "catalogue = open({folder!r} + '/written_file.py', 'rb')",
+        "written_file.py:7 opened {folder}/written_file.py",
+    ),
     "output": ("output = open({folder!r} + '/output.txt', 'w')", "opened {folder}/output.txt"),
     "program": (
         "import subprocess\ncat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
@@ -123,6 +126,99 @@ def test_what_was_not_written_yet_is_written_once(folder: Path) -> None:
         pool.reload(timeout=60)
     lines = file.read_text().splitlines()
     assert lines.count("begin") == 2, "once for each image"
+
+
+ODD = {
+    "open as a name of a class": "class Files:\n    opened = open\nassert Files().opened(__file__).read()",
+    "its own output": "import codecs\nsys.stdout = codecs.getwriter('utf-8')(sys.stdout.buffer)",
+    "no output": "sys.stdout = sys.stderr = None",
+    "closed output": "import io\nsys.stdout = io.StringIO(); sys.stdout.close()",
+    "an environment of its own": "os.environ = os.environ.copy()",
+    "a file that is none": """
+import io
+class Below(io.RawIOBase):
+    def writable(self): return True
+    def fileno(self): raise NotImplementedError
+log, file = open({folder!r} + '/log.txt', 'a'), io.BufferedWriter(Below())
+""",
+    "a generator that takes a seed": """
+import random
+class Noisy(random.Random):
+    def __init__(self): super().__init__()
+    def seed(self, *given): super().seed(*given) if given and given != (None,) else super().seed()
+noisy = Noisy()
+Noisy.seed = lambda self, value: None
+""",
+    "a module that is none": """
+class Odd:
+    def __getattr__(self, name): raise LookupError(name)
+sys.modules['odd'] = Odd()
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+""",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_targets_start_as_they_do_fresh(folder: Path, name: str) -> None:
+    module = f"written_odd_{list(ODD).index(name)}"
+    (folder / f"{module}.py").write_text(f"{BEGIN}{ODD[name].replace('{folder!r}', repr(str(folder)))}\n{TOOLS}")
+    with Pool(module, workers=1) as pool:
+        assert pool.call("other") == "other"
+
+
+LAZY = """
+class Lazy:
+    \"\"\"As Django's: whatever is asked of it evaluates it.\"\"\"
+    def __getattr__(self, name):
+        print("evaluated", name, file=sys.stderr, flush=True)
+        raise RuntimeError
+    __class__ = property(lambda self: self.__getattr__("__class__"))
+lazy = Lazy()
+"""
+
+
+def test_no_lazy_object_is_evaluated(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("numpy")
+    more = "import numpy\ndrawn, seeded = numpy.random.default_rng(), numpy.random.default_rng([1, 2])\n"
+    log = f"log = open({str(folder / 'log.txt')!r}, 'a')\n"
+    (folder / "written_lazy.py").write_text(f"{BEGIN}{more}{log}{LAZY}{TOOLS}")
+    with Pool("written_lazy", workers=1) as pool:
+        assert pool.call("other") == "other"
+    assert "evaluated" not in capfd.readouterr().err
+
+
+FILTERS = """
+import logging, warnings
+warnings.filterwarnings("ignore", message="noisy")
+warnings.filterwarnings("error", message="bad")
+logging.captureWarnings(True)
+
+@tool
+def warned():
+    warnings.warn("noisy")
+    try:
+        warnings.warn("bad")
+    except UserWarning:
+        return warnings.showwarning.__module__
+"""
+
+
+@pytest.mark.parametrize("preload", ["auto", True, False])
+def test_what_the_target_does_with_warnings_stays(folder: Path, preload: bool) -> None:
+    (folder / f"written_filters_{preload}.py").write_text(f"{BEGIN}{FILTERS}")
+    with Pool(f"written_filters_{preload}", workers=1, preload=preload) as pool:
+        assert pool.call("warned") == "logging"
+
+
+def test_what_is_frozen_for_the_collector_is_looked_at_too(folder: Path) -> None:
+    pytest.importorskip("numpy")
+    text = "import gc, numpy\ndrawn = numpy.random.default_rng()\ngc.freeze()\n"
+    draw = "@tool\ndef draw():\n    return os.getpid(), drawn.random()\n"
+    (folder / "written_frozen.py").write_text(f"{BEGIN}{text}{TOOLS}{draw}")
+    with Pool("written_frozen", workers=2) as pool:
+        found = dict(pool.call("draw") for _ in range(40))
+        assert len(set(found.values())) == len(found)
 
 
 def test_true_forks_nevertheless_and_says_what_is_shared(folder: Path, events: Watch) -> None:

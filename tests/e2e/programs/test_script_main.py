@@ -413,7 +413,12 @@ def run_logging(folder: Path, guarded: str, top: str = "", options: str = "", le
 def test_logging_that_is_set_up_under_the_guard_is_missed_once(tmp_path: Path) -> None:
     """By all workers of a pool together."""
     said = run_logging(tmp_path, 'logging.basicConfig(level="INFO")', level="warning")
-    assert said.count(HINT) == 1 and "(first: WARNING of 'shop')" in said and "Pool(initializer=…)" in said
+    assert said.count(HINT) == 1 and "(first: INFO of 'shop')" in said and "Pool(initializer=…)" in said
+
+
+def test_records_of_the_usual_level_are_missed_too(tmp_path: Path) -> None:
+    said = run_logging(tmp_path, 'logging.basicConfig(level="INFO")')
+    assert said.count(HINT) == 1 and "(first: INFO of 'shop')" in said
 
 
 def test_levels_of_workers_stay_as_they_are(tmp_path: Path) -> None:
@@ -422,6 +427,7 @@ import logging
 from clutch import Pool
 
 def levels():
+    logging.getLogger("shop").info("missed")
     return logging.root.level, logging.getLogger("shop").isEnabledFor(logging.DEBUG)
 
 {GUARD}

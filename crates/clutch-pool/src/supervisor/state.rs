@@ -279,8 +279,9 @@ impl Supervisor {
     fn fail(&mut self, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         self.backoff.back_off(now, out);
         self.fleet.fail_recycles(&trouble.reason, Scene { now, zygotes: &self.zygotes }, out);
-        let first_round = self.backoff.first_round(self.fleet.last_key());
-        if self.fleet.ready() > 0 || self.fleet.starts(first_round, &self.zygotes) {
+        let first_round = self.backoff.first_round(self.fleet.last_key(), self.fleet.start_timeout(), now);
+        let others_start = first_round.is_some_and(|last| self.fleet.starts(last, &self.zygotes));
+        if self.fleet.ready() > 0 || others_start {
             self.backoff.note_trouble(trouble.reason);
         } else if !self.is_stopping() {
             self.backoff.fail(trouble, out);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::world::{GRACE, Play, TARGET, Zygote, config, with_threads};
+use crate::world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 use clutch_pool::config::{PoolConfig, Profile, Shape};
 use clutch_pool::pool::Denied;
 use clutch_pool::pool::state::WorkerKey;
@@ -342,6 +342,32 @@ fn a_start_that_is_not_wanted_any_more_ends_in_order() {
     assert!(play.world.ended.contains(&4) && !play.world.admitted.contains(&4));
     play.pass(GRACE);
     assert!(play.told(4, EndSignal::Kill).is_some(), "it has not ended in its time");
+}
+
+#[test]
+fn a_start_that_is_to_end_is_told_once_and_its_time_only_becomes_shorter() {
+    let mut play = Play::ready(config());
+    play.tell(scale(1, 4, 4, &[]));
+    play.let_fork(4);
+    play.tell(scale(2, 3, 3, &[]));
+    play.pass(GRACE / 2);
+    play.tell(Event::Stop { grace: GRACE, term: TERM_GRACE, idle: vec![] });
+    play.pass(GRACE / 2);
+    let told: Vec<_> = play.world.signals.iter().filter(|(to, ..)| *to == 4).map(|(_, what, _)| *what).collect();
+    assert_eq!(told, [EndSignal::Term, EndSignal::Kill], "its shutdown is not interrupted before its time is over");
+}
+
+#[test]
+fn a_stop_without_a_grace_spares_starts_that_were_to_end_already() {
+    let mut play = Play::ready(config());
+    play.tell(scale(1, 4, 4, &[]));
+    play.let_fork(4);
+    play.tell(scale(2, 3, 3, &[]));
+    play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: vec![4] });
+    assert!(play.told(4, EndSignal::Kill).is_none() && play.told(1, EndSignal::Kill).is_some());
+    play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: vec![] });
+    play.pass(Duration::from_secs(1));
+    assert!(play.told(4, EndSignal::Kill).is_some(), "a second one ends it at once");
 }
 
 #[test]

@@ -271,6 +271,26 @@ fn a_pool_is_failing_when_all_first_attempts_have_failed() {
 }
 
 #[test]
+fn a_first_attempt_that_hangs_does_not_hide_the_failure_of_the_others_for_ever() {
+    let mut play = Play::new(config());
+    play.load();
+    let mut tried = BTreeSet::from([1]);
+    play.let_fork(1);
+    while play.machine.failing().is_none() {
+        assert!(play.now < 3 * START_TIMEOUT + Duration::from_secs(30), "nobody is told");
+        for worker in play.world.wanted.keys().copied().collect::<Vec<_>>() {
+            play.let_fork(worker);
+            tried.insert(worker);
+            play.tell(Event::StartFailed { worker, reason: "no database".to_owned() });
+            play.end(worker, Fate::Exited(1));
+        }
+        play.pass(SECOND);
+    }
+    assert_eq!(play.machine.failing(), Some("no database"));
+    assert!(play.now >= START_TIMEOUT && tried.len() > 3);
+}
+
+#[test]
 fn a_reload_that_fails_too_tells_what_is_wrong_now() {
     let mut play = Play::new(config());
     play.fail_load(1, "SyntaxError");

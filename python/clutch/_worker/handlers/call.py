@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,8 @@ class Tool:
         if isinstance(error, ScriptError):
             error = BadArguments(str(error))
         elif not by_name:
-            error = BadArguments(f"the function cannot be found in the worker: {error}; {script.where_to_put(error)}")
+            what = error if isinstance(error, AttributeError | ImportError) else f"{type(error).__name__}: {error}"
+            error = BadArguments(f"the function cannot be found in the worker: {what}; {script.where_to_put(error)}")
 
         def fail(*_args: Any, **_kwargs: Any) -> None:
             raise error.with_traceback(None)
@@ -99,9 +101,19 @@ class Definition:
     def _read(self) -> Tool:
         if self._tool is None:
             try:
-                self._tool = Tool.of_function(pickle.loads(self._body))
+                self._tool = Tool.of_function(self._unpickled())
             except BaseException as error:
                 if was_interrupted(error):
                     raise
                 self._tool = Tool.broken(error, by_name=False)
         return self._tool
+
+    def _unpickled(self) -> Callable[..., Any]:
+        """The program may turn warnings into exceptions since it has imported the module; the import is not to fail of
+        them here."""
+        try:
+            return pickle.loads(self._body)
+        except Warning:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return pickle.loads(self._body)

@@ -39,8 +39,8 @@ pub(super) struct StartBackoff {
     failing: Option<String>,
     /// The last failed start, while others serve or are starting, until a worker is ready.
     trouble: Option<String>,
-    /// The last worker that had been forked when the first start failed; none since a worker was ready.
-    first_round: Option<WorkerKey>,
+    /// When the first start failed, and the last worker that had been forked by then; none since a worker was ready.
+    first_round: Option<(WorkerKey, Instant)>,
 }
 
 impl StartBackoff {
@@ -105,10 +105,11 @@ impl StartBackoff {
         self.trouble = Some(reason);
     }
 
-    /// The last worker of the first attempts: those are waited for before a pool is called failing. `last`: the last that
-    /// has been forked.
-    pub(super) fn first_round(&mut self, last: WorkerKey) -> WorkerKey {
-        *self.first_round.get_or_insert(last)
+    /// The last worker of the first attempts: those are waited for before a pool is called failing, but no longer than
+    /// `limit`. `last`: the last that has been forked.
+    pub(super) fn first_round(&mut self, last: WorkerKey, limit: Duration, now: Instant) -> Option<WorkerKey> {
+        let (first, since) = *self.first_round.get_or_insert((last, now));
+        (now < since + limit).then_some(first)
     }
 
     /// No worker is left and none can start.

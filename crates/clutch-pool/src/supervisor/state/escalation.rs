@@ -22,6 +22,8 @@ pub(super) enum Escalation {
     Termed {
         cause: String,
         kill_at: Instant,
+        /// A stop without a grace leaves it that time.
+        spared: bool,
     },
     Killed {
         cause: String,
@@ -59,7 +61,7 @@ impl Escalation {
     }
 
     pub(super) fn is_spared(&self) -> bool {
-        matches!(self, Escalation::InOrder { spared_until: Some(_), .. })
+        matches!(self, Escalation::InOrder { spared_until: Some(_), .. } | Escalation::Termed { spared: true, .. })
     }
 
     pub(super) fn note_stuck(&mut self, cause: String) {
@@ -84,13 +86,26 @@ impl Escalation {
 
     /// None: not spared any more. A limit only becomes shorter.
     pub(super) fn spare_until(&mut self, limit: Option<Instant>) {
-        if let Escalation::InOrder { spared_until, .. } = self {
-            *spared_until = limit.map(|limit| spared_until.map_or(limit, |before| before.min(limit)));
+        match self {
+            Escalation::InOrder { spared_until, .. } => {
+                *spared_until = limit.map(|limit| spared_until.map_or(limit, |before| before.min(limit)));
+            }
+            Escalation::Termed { kill_at, spared, .. } => {
+                *spared = limit.is_some();
+                *kill_at = limit.map_or(*kill_at, |limit| limit.min(*kill_at));
+            }
+            Escalation::Killed { .. } => {}
         }
     }
 
-    pub(super) fn term(&mut self, cause: &str, kill_at: Instant) {
-        *self = Escalation::Termed { cause: self.take_cause(cause), kill_at };
+    /// Told again, it only has less time. Returns whether it was not told before.
+    pub(super) fn term(&mut self, cause: &str, kill_at: Instant) -> bool {
+        if let Escalation::Termed { kill_at: before, .. } = self {
+            *before = kill_at.min(*before);
+            return false;
+        }
+        *self = Escalation::Termed { cause: self.take_cause(cause), kill_at, spared: false };
+        true
     }
 
     pub(super) fn kill(&mut self, cause: &str) {

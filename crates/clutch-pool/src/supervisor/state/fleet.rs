@@ -388,6 +388,7 @@ impl Fleet {
             let Some(worker) = self.workers.get_mut(&key) else { continue };
             match worker.state() {
                 State::Ready => self.drain(key, Leave::Stopped, at, out),
+                State::Starting if worker.escalation.is_termed() && worker.escalation.is_spared() => {}
                 State::Starting if worker.escalation.is_spared() => {
                     out.push(Action::Kill { worker: key, signal: EndSignal::Term });
                 }
@@ -474,10 +475,12 @@ impl Fleet {
     }
 }
 
-/// When the start of a worker has taken too long; one that was told to end has its limit always.
+/// When the start of a worker has taken too long. One that was killed has its limit always, one that was told to end has
+/// another.
 fn due_of(worker: &Worker, at: Scene<'_>, limit: Duration) -> Option<Instant> {
     let due = worker.start_due(at.zygotes.answered_at(worker.generation), limit);
-    due.filter(|_| at.zygotes.start_limit().is_some() || worker.cause().is_some())
+    let is_limited = at.zygotes.start_limit().is_some() || worker.cause().is_some();
+    due.filter(|_| is_limited && !worker.escalation.is_termed())
 }
 
 fn over_at(worker: &Worker, at: Scene<'_>) -> Option<Instant> {

@@ -239,8 +239,10 @@ impl Worker {
             return self.kill(cause, now, out);
         }
         self.leave(now, out);
-        self.escalation.term(cause, now + term_grace);
-        out.push(Action::Kill { worker: self.key, signal: EndSignal::Term });
+        // One that was told already may be in the middle of its end: it hears TERM once.
+        if self.escalation.term(cause, now + term_grace) {
+            out.push(Action::Kill { worker: self.key, signal: EndSignal::Term });
+        }
     }
 
     /// KILL to its group, at once.
