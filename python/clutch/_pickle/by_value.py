@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
 import pickle
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -67,6 +69,9 @@ class Pickler(cloudpickle.Pickler):
 own: weakref.WeakSet[type] = weakref.WeakSet()
 """Classes that were created in this process and sent by value."""
 received: weakref.WeakSet[type] = weakref.WeakSet()
+brought: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
+"""Names that the last state of a class has brought."""
+restoring = threading.RLock()
 
 
 def reduce_class(kind: type, make: Callable[..., type], arguments: tuple[Any, ...], state: tuple[Any, ...]) -> Any:
@@ -94,12 +99,16 @@ changes_of_classes = 0
 def restore_class(kind: type, state: tuple[Any, ...]) -> None:
     """Restores a class, except where it was made: a copy that comes back does not change it."""
     global changes_of_classes
-    if kind not in own:
+    if kind in own:
+        return
+    with restoring:
         changes_of_classes += 1
         received.add(kind)
-        for name in set(vars(kind)) - set(state[0]):
-            if not (name.startswith("__") or type(vars(kind)[name]) is types.MemberDescriptorType):
+        # What no state has brought is its metaclass's, such as the members of an enum, or was set by what runs here.
+        for name in brought.get(kind, set()) - set(state[0]):
+            with contextlib.suppress(AttributeError):
                 delattr(kind, name)
+        brought[kind] = set(state[0])
         cloudpickle.cloudpickle._class_setstate(kind, state)
 
 

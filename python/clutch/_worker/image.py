@@ -67,8 +67,6 @@ class Image:
         """Why and with what the zygote starts afresh, or has."""
         self.starts_afresh = False
         """True: this image is none to fork from."""
-        self.exits: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        """What the target has registered with `atexit`: run at the end of each worker."""
         self.seeded: tuple[list[Any], list[Any]] = ([], [])
         """Generators that the system has seeded: of `random`, and bit generators of numpy."""
         self.known: dict[str, Tool] = {}
@@ -122,7 +120,7 @@ class Image:
             sys.meta_path.remove(roots)  # type: ignore[arg-type]
         self.describe_tools()
         found = watch.found()
-        self.seeded, self.exits = (watch.generators, numpy_generators(watch.entropy)), watch.exits
+        self.seeded = watch.generators, numpy_generators(watch.entropy)
         forget_seed_of_sqlite()
         if watch.appended:
             write_out(watch.appended)

@@ -7,7 +7,6 @@ what; what native code did is attributed to nobody, and found all the same.
 
 from __future__ import annotations
 
-import atexit
 import builtins
 import contextlib
 import functools
@@ -62,8 +61,6 @@ class ImportWatch:
         self.starters: dict[str, str] = {}
         """Place in the user's code by the name of the thread or the address."""
         self._seeded: dict[int, weakref.ref[Any]] = {}
-        self.exits: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        """Functions that the user's code has registered for the end of the process, with their arguments."""
         self.entropy: set[int] = set()
         """Numbers that numpy has seeded generators with, when it was given none."""
         self.appended: set[int] = set()
@@ -75,7 +72,6 @@ class ImportWatch:
         self._watch_starts()
         self._watch_files()
         self._watch_seeds()
-        self._watch_exits()
         return self
 
     def _watch_starts(self) -> None:
@@ -114,21 +110,6 @@ class ImportWatch:
 
         self._patch(random.Random, "seed", seed_noted)
         self._patch(random.SystemRandom, "getrandbits", bits_noted)  # `secrets.randbits` from then on
-
-    def _watch_exits(self) -> None:
-        watch, register, unregister = self, atexit.register, atexit.unregister
-
-        def register_noted(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if watch._patched and is_users(sys._getframe(1).f_code.co_filename):
-                watch.exits.append((function, args, kwargs))
-            return register(function, *args, **kwargs)
-
-        def unregister_noted(function: Any, /) -> Any:
-            watch.exits[:] = [one for one in watch.exits if one[0] is not function]
-            return unregister(function)
-
-        self._patch(atexit, "register", register_noted)
-        self._patch(atexit, "unregister", unregister_noted)
 
     def __exit__(self, *_: object) -> None:
         """What the target has patched meanwhile stays: its own calls ours, which only passes on from now on."""

@@ -45,7 +45,7 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
     restore_descriptor_limit(image.launch.get("descriptors"))
     reseed()
     seed_anew(*image.seeded)
-    keep_exits(image)
+    forget_exits()
     if image.shape["profile"] == "greenlet":
         from gevent import reinit
 
@@ -53,15 +53,13 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
     run(image, json.loads(order.info), (link, board, alarm, dispatcher))
 
 
-def keep_exits(image: Image) -> None:
-    """Of what was registered for the end of the process before the fork, only what the user's code has registered is a
-    worker's: what libraries have is the zygote's, or of one image for all, as a temporary folder is."""
+def forget_exits() -> None:
+    """What was registered for the end of the process before the fork is about the image of all workers, as a temporary
+    folder is."""
     atexit._clear()
     for known in weakref.finalize._registry.values():  # type: ignore[attr-defined]
         known.atexit = False
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
-    for function, args, kwargs in image.exits:
-        atexit.register(function, *args, **kwargs)
 
 
 def restore_descriptor_limit(soft: int | None) -> None:
@@ -127,8 +125,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 
 
 def finish() -> None:
-    """What the interpreter does at its end: wait for threads that are not daemons, and run what was registered with
-    `atexit`. The dispatcher waits for that as long as for running work."""
+    """What the interpreter does at its end: wait for threads that are not daemons, and run what this worker has
+    registered with `atexit`. The dispatcher waits for that as long as for running work."""
     copies.leave_if_copy()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -24,7 +24,7 @@ def tqdm_on_pools(monkeypatch: pytest.MonkeyPatch) -> type[tqdm.tqdm]:
 
 def test_tqdm_says_what_to_write_instead(tqdm_on_pools: type[tqdm.tqdm]) -> None:
     tqdm_on_pools.set_lock(FORK.RLock())
-    with pytest.raises(BadArguments, match=r"RLock .* write tqdm\(pool.map\(fn, items\), total=len\(items\)\)"):
+    with pytest.raises(BadArguments, match=r"RLock .* process_map: tqdm\(pool.map\(fn, items\), total=len\(items\)\)"):
         tqdm_concurrent.process_map(abs, range(3), tqdm_class=tqdm_on_pools, max_workers=1)
 
 

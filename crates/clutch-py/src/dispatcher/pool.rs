@@ -137,10 +137,17 @@ impl Open {
             || function.is_exact_instance_of::<PyCFunction>()
             || function.is_instance_of::<PyType>();
         let bound = function.getattr("__self__").is_ok_and(|bound| !bound.is_instance_of::<pyo3::types::PyModule>());
-        let is_unnamed =
-            self.by_value && function.getattr("__module__").is_ok_and(|of| of.eq("__main__").unwrap_or(false));
-        if !stable || bound || is_unnamed {
+        let is_of_main = function.getattr("__module__").is_ok_and(|of| of.eq("__main__").unwrap_or(false));
+        if !stable || bound || (is_of_main && self.by_value) {
             return by_value(function);
+        }
+        if is_of_main {
+            static CARRIED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let carried = CARRIED.import(py, "clutch._pickle.hidden", "carried")?.call1((function,))?;
+            if !carried.is(function) {
+                by_value(function)?;
+                return Ok(Reference::ByValue(carried));
+            }
         }
         let Ok(body) = py.import("pickle")?.call_method1("dumps", (function, 5)) else {
             return by_value(function);
