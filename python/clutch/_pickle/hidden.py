@@ -19,8 +19,8 @@ DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef
 class Carried:
     """Stands for a function on its way to a worker, where the function itself comes out."""
 
-    def __init__(self, function: types.FunctionType, where: str) -> None:
-        self._function, self._where = function, where
+    def __init__(self, function: Any, classes_by_name: bool) -> None:
+        self._function, self._classes_by_name = function, classes_by_name
         self.__name__, self.__qualname__, self.__module__ = function.__name__, function.__qualname__, "__main__"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -29,21 +29,23 @@ class Carried:
     def __reduce__(self) -> Any:
         from clutch._pickle import dumps_by_value
 
-        # The classes above a guard are a worker's, too; a cell's are nobody's but the program's.
-        body, _ = dumps_by_value(self._function, None, classes_by_name=self._where == GUARDED)
+        body, _ = dumps_by_value(self._function, None, classes_by_name=self._classes_by_name)
         return pickle.loads, (body,)
 
 
 def carried(function: Any) -> Any:
     """Return what is to be sent in place of a function of `__main__` that workers lack, or the function."""
-    if type(function) is not types.FunctionType:
-        return function
+    is_cached = type(function) is functools._lru_cache_wrapper
+    inner = function.__wrapped__ if is_cached else function
     file = getattr(sys.modules.get("__main__"), "__file__", None)
-    code = function.__code__
-    if file is None or os.path.abspath(code.co_filename) != os.path.abspath(file):
+    if type(inner) is not types.FunctionType or file is None:
         return function
-    where = hidden_in(os.path.abspath(file)).get((function.__qualname__, code.co_firstlineno))
-    return function if where is None else Carried(function, where)
+    code = inner.__code__
+    if os.path.abspath(code.co_filename) != os.path.abspath(file):
+        return function
+    where = hidden_in(os.path.abspath(file)).get((inner.__qualname__, code.co_firstlineno))
+    # The classes above a guard are a worker's, too; a cell's are nobody's but the program's.
+    return function if where is None else Carried(function, where == GUARDED and not is_cached)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib.util
 import socket
 import sys
@@ -132,9 +133,10 @@ def make(folder: Path, shape: dict[str, Any]) -> Pool:
 def test_a_task_is_cancelled_whatever_it_holds(
     folder: Path, rendezvous: Rendezvous, shape: dict[str, Any], name: str
 ) -> None:
-    with make(folder, shape) as pool:
+    with make(folder, shape) as pool, contextlib.ExitStack() as stack:
         late = pool.options(deadline=0.5).submit("hang", name, rendezvous.port)
         guest = rendezvous.guest()
+        stack.callback(guest.let_go)
         error = late.exception(30)
         assert isinstance(error, DeadlineExceeded) and " in hang" in str(error.stacks)
         assert " in __call__" in str(error.stacks) or name != "job" or shape["profile"] == "greenlet"
@@ -147,12 +149,12 @@ def test_a_task_is_cancelled_whatever_it_holds(
 
 
 def test_a_name_that_is_looked_up_has_no_slot(folder: Path, rendezvous: Rendezvous) -> None:
-    with make(folder, {"profile": "async", "tasks": 1}) as pool:
+    with make(folder, {"profile": "async", "tasks": 1}) as pool, contextlib.ExitStack() as stack:
         late = pool.options(deadline=0.5).submit("resolve", rendezvous.port)
         guest = rendezvous.guest()
+        stack.callback(guest.let_go)
         assert isinstance(late.exception(30), DeadlineExceeded)
         assert pool.submit("add", 2, 3).result(30) == 5
-        guest.let_go()
 
 
 @pytest.mark.parametrize("kept", [{"fn": socket.getaddrinfo}, {"task": (socket.getaddrinfo, ("host.invalid", 80), {})}])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clutch import config
-from clutch._dispatcher.reload import Reloader, watched_folders
+from clutch._dispatcher.reload import ASKED_MAX, Reloader, watched_folders
 from clutch.errors import ConfigError, PoolClosed
 
 WAIT_SECONDS = 30.0
@@ -25,6 +25,18 @@ class Heard:
 
     def ready(self, status: str) -> None:
         self.words.append(status)
+
+
+class HungPool:
+    """One whose new code never starts: whoever waits for a reload waits until the end of the test."""
+
+    def __init__(self) -> None:
+        self.came, self.may_end = threading.Semaphore(0), threading.Event()
+
+    def reload(self, timeout: float | None = None) -> None:
+        self.came.release()
+        if not self.may_end.wait(timeout):
+            raise TimeoutError
 
 
 class HeldPool:
@@ -58,6 +70,16 @@ def test_a_later_reload_does_not_wait_for_an_earlier_one() -> None:
     pool.go()
     reloader.close()
     assert heard.words == ["reloading", "reloading", "serving"]
+
+
+def test_however_often_it_is_asked_while_none_ends_the_last_is_asked_for() -> None:
+    pool, heard = HungPool(), Heard()
+    reloader = Reloader({"a": pool}, heard)  # type: ignore[arg-type]
+    for _ in range(ASKED_MAX + 3):
+        reloader.ask()
+        assert pool.came.acquire(timeout=WAIT_SECONDS)
+    pool.may_end.set()
+    reloader.close()
 
 
 def test_why_new_code_does_not_run() -> None:

@@ -138,16 +138,16 @@ impl Open {
             || function.is_instance_of::<PyType>();
         let bound = function.getattr("__self__").is_ok_and(|bound| !bound.is_instance_of::<pyo3::types::PyModule>());
         let is_of_main = function.getattr("__module__").is_ok_and(|of| of.eq("__main__").unwrap_or(false));
-        if !stable || bound || (is_of_main && self.by_value) {
-            return by_value(function);
-        }
-        if is_of_main {
+        if is_of_main && !self.by_value {
             static CARRIED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
             let carried = CARRIED.import(py, "clutch._pickle.hidden", "carried")?.call1((function,))?;
             if !carried.is(function) {
                 by_value(function)?;
                 return Ok(Reference::ByValue(carried));
             }
+        }
+        if !stable || bound || (is_of_main && self.by_value) {
+            return by_value(function);
         }
         let Ok(body) = py.import("pickle")?.call_method1("dumps", (function, 5)) else {
             return by_value(function);
