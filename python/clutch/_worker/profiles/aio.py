@@ -249,11 +249,13 @@ class Loop:
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
         running = self.on_loop.get(call_id)
-        if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_task(running.who) if running is not None else "")
-            self.link.flush()
-        if running is not None:
-            running.stop()
+        try:
+            if wants_stacks:
+                self.link.tell_stacks(call_id, stack_of_task(running.who) if running is not None else "")
+                self.link.flush()
+        finally:
+            if running is not None:
+                running.stop()
 
     def _stop(self, call_id: int, task: asyncio.Task[Any]) -> None:
         """Cancel the task of a call. Its slot is taken until the threads that it waits for have ended, too."""

@@ -22,7 +22,7 @@ from gevent.pool import Group
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
+from clutch._worker.interrupt import STACKS_MAX, stack_of_frame, stack_text
 from clutch._worker.profiles.base import (
     LOOK_AGAIN_SECONDS,
     Lifecycle,
@@ -137,11 +137,13 @@ class Hub:
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         running = self.greenlets.get(call_id)
-        if wants_stacks:
-            self.link.tell_stacks(call_id, self._stack(running.who) if running is not None else "")
-            self.link.flush()
-        if running is not None:
-            running.stop()
+        try:
+            if wants_stacks:
+                self.link.tell_stacks(call_id, self._stack(running.who) if running is not None else "")
+                self.link.flush()
+        finally:
+            if running is not None:
+                running.stop()
 
     def _stacks(self) -> str:
         stacks = [self._stack(running.who) for running in list(self.greenlets.values())]
@@ -150,7 +152,11 @@ class Hub:
     def _stack(self, who: greenlet.greenlet) -> str:
         """Returns the stack of a greenlet, or of the coroutine that it waits for."""
         coroutine = self.coroutines.get(who)
-        return stack_of_coroutine(coroutine) if coroutine is not None else stack_of_frame(who.gr_frame)
+        if coroutine is None:
+            return stack_of_frame(who.gr_frame)
+        from clutch._worker.delegates import frames_of  # which needs asyncio
+
+        return stack_text("Task", frames_of(coroutine))
 
     def is_held_up(self) -> bool | None:
         """Returns whether work that is to stop runs right now: a kill reaches it only when it switches."""
