@@ -69,8 +69,8 @@ class Pickler(cloudpickle.Pickler):
 own: weakref.WeakSet[type] = weakref.WeakSet()
 """Classes that were created in this process and sent by value."""
 received: weakref.WeakSet[type] = weakref.WeakSet()
-brought: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
-"""Names that the last state of a class has brought."""
+made_with: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
+"""Names that a class had before its first state came."""
 restoring = threading.RLock()
 
 
@@ -104,11 +104,13 @@ def restore_class(kind: type, state: tuple[Any, ...]) -> None:
     with restoring:
         changes_of_classes += 1
         received.add(kind)
-        # What no state has brought is its metaclass's, such as the members of an enum, or was set by what runs here.
-        for name in brought.get(kind, set()) - set(state[0]):
-            with contextlib.suppress(AttributeError):
-                delattr(kind, name)
-        brought[kind] = set(state[0])
+        content = vars(kind).copy()  # which calls in other threads may change
+        its_own = made_with.setdefault(kind, set(content))
+        # What calls have set here goes with them; what its metaclass has made stays, such as the members of an enum.
+        for name in set(content) - its_own - set(state[0]):
+            if not name.startswith("__"):
+                with contextlib.suppress(AttributeError):
+                    delattr(kind, name)
         cloudpickle.cloudpickle._class_setstate(kind, state)
 
 
