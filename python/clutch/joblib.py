@@ -63,7 +63,7 @@ class Pools:
                     users.add(user)
                     return pool
             self._end(lambda users: not users)
-            pool = clutch.Pool(name="joblib", workers=n_jobs, **options)
+            pool = clutch.Pool(name="joblib", workers=n_jobs, **{"initializer": import_early, **options})
             self._pools.append((made_of, pool, {user}))
             return pool
 
@@ -209,6 +209,10 @@ class Sharing(Pickler):
     def reducer_override(self, obj: Any) -> Any:
         placed = self._place(obj)
         return super().reducer_override(obj) if placed is NotImplemented else placed
+
+
+def import_early() -> None:
+    """In a worker, before any batch: the import of this module, which a batch that is cancelled would break off."""
 
 
 def run(names: tuple[str, ...], batch: bytes | Callable[[], Any]) -> Any:

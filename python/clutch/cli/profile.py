@@ -45,7 +45,8 @@ def own_sampler(python: str) -> Sampler:
 
 def py_spy(program: str) -> Sampler:
     def command(pid: int, seconds: int, output: str) -> list[str]:
-        return [program, "record", "--pid", str(pid), "--duration", str(seconds), "--output", output]
+        # With what waits: so a request that hangs shows where, as it does with the other.
+        return [program, "record", "--idle", "--pid", str(pid), "--duration", str(seconds), "--output", output]
 
     return Sampler("py-spy", "svg", command)
 
