@@ -63,7 +63,8 @@ class Pools:
                     users.add(user)
                     return pool
             self._end(lambda users: not users)
-            pool = clutch.Pool(name="joblib", workers=n_jobs, **{"initializer": import_early, **options})
+            with_early: dict[str, Any] = {"initializer": import_early, **options}
+            pool = clutch.Pool(name="joblib", workers=n_jobs, **with_early)
             self._pools.append((made_of, pool, {user}))
             return pool
 
