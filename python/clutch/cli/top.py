@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import importlib
 import itertools
 import json
 import os
@@ -175,6 +176,8 @@ class Events:
     """The last events, as lines of the log; a thread reads them."""
 
     def __init__(self, socket: Path) -> None:
+        # Before the thread: this program may end while that imports, and the extension does not bear it.
+        importlib.import_module("clutch._dispatcher.event_log")
         self.lines: collections.deque[str] = collections.deque(maxlen=EVENTS_SHOWN)
         threading.Thread(target=self._read, args=(socket,), name="clutch-top", daemon=True).start()
 
