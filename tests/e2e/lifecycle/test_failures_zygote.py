@@ -81,7 +81,7 @@ def test_failure_62_a_stopped_zygote_is_followed_by_another(events: Watch) -> No
         os.kill(stats["zygote_pid"], signal.SIGSTOP)
         for worker in stats["workers"]:
             os.kill(worker["pid"], signal.SIGKILL)
-        cause = events.wait("worker_gone", pool="pool")["cause"]
+        cause = events.wait("worker_gone", pid=stats["workers"][0]["pid"])["cause"]  # not of a pool before
         assert "its zygote does not answer" in cause
         assert pool.submit("echo", 1).result(30) == 1, "it waited"
         assert pool.stats()["generation"] == 2 and pool.stats()["zygote_pid"] != stats["zygote_pid"]
