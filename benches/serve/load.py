@@ -47,7 +47,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Plan:
-    """What our own program does; the fields of `clutch_load::Plan`."""
+    """What our own program does: the fields of `clutch_load::Plan`, and a measurement in a closed loop or at a rate."""
 
     address: str
     protocol: dict[str, Any]
@@ -180,10 +180,13 @@ def _percentile_ms(printed: str, percent: int) -> float:
 
 def by_plan(plan: Plan) -> dict[str, Any]:
     """The report of `clutch_load`; a request that failed is an error here, one that came late is a figure."""
-    command = [program(), json.dumps(asdict(plan))]
+    fields = asdict(plan)
+    seconds, per_second = fields.pop("seconds"), fields.pop("per_second")
+    measure = {"seconds": seconds, "arrivals": "closed" if per_second is None else {"even": {"per_second": per_second}}}
+    command = [program(), json.dumps(fields), json.dumps(measure)]
     report = json.loads(_printed(command, plan.seconds + _OVERTIME_SECONDS))
-    if report["failed"]:
-        raise RuntimeError(f"{report['failed']} requests failed, the first so: {report['first_failure']}")
+    if failed := {kind: count for kind, count in report["errors"].items() if kind != "timeout"}:
+        raise RuntimeError(f"requests failed, {failed}, the first so: {report['first_error']}")
     return report
 
 

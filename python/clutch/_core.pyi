@@ -39,6 +39,8 @@ __all__ = [
     "JobChannel",
     "JobStore",
     "JobsEnqueued",
+    "Latencies",
+    "Load",
     "MapFunction",
     "MapItems",
     "Plane",
@@ -418,3 +420,38 @@ class ForkOrder:
     @property
     def info(self) -> str: ...
     def take(self) -> list[int]: ...
+
+# ---- the lab's
+
+@final
+class Load:
+    """Connections to a server and the requests that they carry, for any number of measurements; of any thread.
+
+    The plan is the JSON of `clutch_load::Plan`. The bodies are those of each of its HTTP requests, used in turn; an
+    empty list is a request without a body. Raises ValueError for a plan that is none, OSError for a server that is not
+    there.
+    """
+
+    def __new__(cls, plan: str, bodies: list[list[bytes]]) -> Self: ...
+    def measure(self, measure: str) -> str:
+        """The JSON of `clutch_load::Report` for that of a `clutch_load::Measure`; one measurement at a time.
+
+        A signal's exception, as Ctrl-C's, ends it early.
+        """
+
+    def close(self) -> None:
+        """Close all connections, after a measurement that is under way. Closing twice is harmless."""
+
+@final
+class Latencies:
+    """Any number of latencies, right to three digits, up to an hour; of any thread."""
+
+    def __new__(cls) -> Self: ...
+    def record(self, seconds: float) -> None:
+        """Count this one; ValueError for one below 0."""
+
+    def record_many(self, seconds: list[float]) -> None:
+        """Count all of these, or none if one is below 0."""
+
+    def report(self) -> dict[str, Any]:
+        """The count and, in microseconds and by the same names, what a `Load` reports of latencies."""

@@ -23,7 +23,7 @@ FLOORS = {
     "fronts": {"wire", "pool", "host"},
     "jobs": {"wire", "pool", "host"},
     "load": {"wire"},
-    "py": {"wire", "pool", "host", "fronts", "jobs"},
+    "py": {"wire", "pool", "host", "fronts", "jobs", "load"},
 }
 # Within the pool: links know no pools, and pools know nothing of who starts their workers.
 POOL_RANKS = {"link": 1, "pool": 2, "supervisor": 3}

@@ -32,11 +32,11 @@ class _Tail:
         with running(server, answers_http(self.path)) as answering:
             self._report(answering.port, 1.0)
             report = self._report(answering.port, self.seconds)
-        self.unanswered[server.name] = self.unanswered.get(server.name, 0) + report["unanswered"]
+        self.unanswered[server.name] = self.unanswered.get(server.name, 0) + report["errors"].get("timeout", 0)
         return report["p99_us"] / 1_000
 
     def _report(self, port: int, seconds: float) -> dict:
-        protocol = {"http": {"path": self.path}}
+        protocol = {"http": {"requests": [{"path": self.path}]}}
         return load.by_plan(
             load.Plan(f"127.0.0.1:{port}", protocol, load.CONNECTIONS, 1, seconds, per_second=self.per_second)
         )

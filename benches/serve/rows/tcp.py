@@ -104,5 +104,5 @@ def _apart(server_pid: int) -> Iterator[None]:
 
 def ping_pong(port: int, clients: int, seconds: float) -> list[int]:
     """What each client got answered; each is a thread that waits for its answer before it asks again."""
-    protocol = {"tcp": {"message": "hello", "answer": "hello world\n"}}
+    protocol = {"tcp": {"message": "hello", "answer": {"exact": "hello world\n"}}}
     return load.by_plan(load.Plan(f"127.0.0.1:{port}", protocol, clients, clients, seconds))["by_connection"]

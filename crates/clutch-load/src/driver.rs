@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sys::{self, Poller};
@@ -107,7 +108,7 @@ impl Driver {
     }
 
     /// Carries out this thread's part. Afterwards nothing is under way.
-    pub fn measure(&mut self, measure: &Measure, began: Instant) -> io::Result<Figures> {
+    pub fn measure(&mut self, measure: &Measure, began: Instant, is_stopped: &AtomicBool) -> io::Result<Figures> {
         let duration = Duration::from_secs_f64(measure.seconds);
         let dues = Dues::new(measure.arrivals, self.share);
         let mut schedule = Schedule::new(dues, self.connections.len(), duration);
@@ -119,7 +120,7 @@ impl Driver {
         be_punctual();
         std::thread::sleep(began.saturating_duration_since(Instant::now()));
         let cpu_before = thread_cpu();
-        run.poll()?;
+        run.poll(is_stopped)?;
         run.figures.ran(began.elapsed(), thread_cpu().saturating_sub(cpu_before));
         run.end();
         let mut figures = run.figures;
@@ -155,9 +156,9 @@ impl Run<'_> {
         self.began.elapsed()
     }
 
-    fn poll(&mut self) -> io::Result<()> {
+    fn poll(&mut self, is_stopped: &AtomicBool) -> io::Result<()> {
         let mut ready = Vec::new();
-        while !self.schedule.is_over(self.now(), self.grace) {
+        while !self.schedule.is_over(self.now(), self.grace) && !is_stopped.load(Relaxed) {
             while let Some(start) = self.schedule.next(self.now()) {
                 self.figures.sent(start.late);
                 self.send(start.connection);

@@ -19,7 +19,9 @@ mod truth;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use driver::Driver;
@@ -31,6 +33,8 @@ use requests::Requests;
 
 /// Time in which all threads start, so that no request is late for that.
 const START: Duration = Duration::from_millis(5);
+/// Interval at which is asked whether a measurement goes on.
+const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Connections to a server, open between measurements too.
 #[derive(Debug)]
@@ -51,20 +55,48 @@ impl Load {
 
     /// Takes a measurement. What fails in it is counted in the report; afterwards nothing is under way.
     pub fn measure(&mut self, measure: &Measure) -> io::Result<Report> {
+        self.measure_while(measure, || true)
+    }
+
+    /// The same, but it ends early when `goes_on`, which is asked now and then, says no.
+    pub fn measure_while(&mut self, measure: &Measure, mut goes_on: impl FnMut() -> bool) -> io::Result<Report> {
         measure.check()?;
         for driver in &mut self.drivers {
             // A server that is away may come back: the connections try again, and what fails then is counted.
             let _ = driver.settle();
         }
-        let began = Instant::now() + START;
-        let figures = std::thread::scope(|scope| {
-            let drivers = self.drivers.iter_mut();
-            let threads: Vec<_> = drivers.map(|driver| scope.spawn(move || driver.measure(measure, began))).collect();
+        let (began, is_stopped) = (Instant::now() + START, &AtomicBool::new(false));
+        let figures = thread::scope(|scope| {
+            let (running, all) = mpsc::channel::<()>();
+            let start = |driver| {
+                let running = running.clone();
+                scope.spawn(move || measured(driver, measure, began, is_stopped, running))
+            };
+            let threads: Vec<_> = self.drivers.iter_mut().map(start).collect();
+            drop(running);
+            while all.recv_timeout(LOOK_UP) == Err(RecvTimeoutError::Timeout) {
+                if !goes_on() {
+                    is_stopped.store(true, Relaxed);
+                }
+            }
             threads.into_iter().map(joined).collect::<io::Result<Vec<Figures>>>()
         })?;
         let merged = Figures::merged(figures).ok_or_else(|| io::Error::other("no thread ran"))?;
         Ok(merged.report(Duration::from_secs_f64(measure.seconds)))
     }
+}
+
+/// What one thread does; the last to end `running` ends the measurement.
+fn measured(
+    driver: &mut Driver,
+    measure: &Measure,
+    began: Instant,
+    is_stopped: &AtomicBool,
+    running: Sender<()>,
+) -> io::Result<Figures> {
+    let figures = driver.measure(measure, began, is_stopped);
+    drop(running);
+    figures
 }
 
 /// Returns the number of connections of each thread, divided as evenly as possible.

@@ -1,5 +1,7 @@
 //! Loads on real servers, which do what servers do: frame answers in their way, close connections, restart, freeze.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -252,7 +254,7 @@ fn a_load_survives_the_restart_of_its_server() {
     let (address, accepting) = start("127.0.0.1:0");
     let mut load = http_load(address, 4);
     let (reports, reported) = mpsc::channel();
-    thread::spawn(move || reports.send(measure(&mut load, r#"{"seconds": 3}"#)));
+    thread::spawn(move || reports.send(Box::new(measure(&mut load, r#"{"seconds": 3}"#))));
     wait_until(|| served.load(SeqCst) > 10);
     stopped.store(true, SeqCst);
     drop(TcpStream::connect(address));
@@ -400,7 +402,8 @@ fn a_freeze_shows_in_an_open_loop_and_is_hidden_in_a_closed_one() {
         let shut = gate.write().unwrap();
         thread::sleep(Duration::from_secs(1));
         drop(shut);
-        (measuring.join().unwrap(), began.elapsed().as_secs_f64())
+        let freeze = began.elapsed().as_secs_f64();
+        (measuring.join().unwrap(), freeze)
     };
     let open = r#"{"seconds": 2, "grace_seconds": 20, "arrivals": {"even": {"per_second": 200}}}"#;
     let (open, freeze) = frozen(50, open);

@@ -11,6 +11,7 @@ mod dispatcher;
 mod errors;
 mod handlers;
 mod link;
+mod load;
 mod serving;
 mod slots;
 mod worker;
@@ -47,6 +48,10 @@ mod _core {
     use crate::worker::Worker;
     #[pymodule_export]
     use crate::zygote::{ForkOrder, ZygoteControl, guard_from_signals, guard_from_term, own_term, set_title};
+
+    // Of the lab.
+    #[pymodule_export]
+    use crate::load::{Latencies, Load};
 
     use clutch_jobs::job::State;
     use pyo3::types::PyTuple;

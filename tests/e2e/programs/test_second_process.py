@@ -90,7 +90,7 @@ def test_cpu_time_counts_threads_that_have_ended_and_no_process_that_has() -> No
 def test_a_load_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "program", lambda: "false")
     with pytest.raises(RuntimeError, match=r"\['false'.* failed"):
-        load.by_plan(load.Plan("127.0.0.1:1", {"http": {"path": "/"}}, 1, 1, 0.1))
+        load.by_plan(load.Plan("127.0.0.1:1", {"http": {"requests": [{"path": "/"}]}}, 1, 1, 0.1))
 
 
 def test_a_server_that_does_not_start_shows_what_it_printed() -> None:
