@@ -30,7 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
 
 

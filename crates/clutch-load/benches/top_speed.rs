@@ -1,16 +1,19 @@
 //! How fast the load generator is itself: `cargo bench -p clutch-load --bench top_speed [-- CONNECTIONS]`.
 //!
 //! A hundred connections to the simplest server there is, in one thread that answers whatever comes with the same bytes.
-//! The load's threads share the CPUs with it, so the CPU time for each request says more than the rate.
+//! The server has the first CPU and one thread of load the others; left to the kernel, both may share one. Two threads
+//! share all CPUs with it: there, the CPU time for each request says more than the rate.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 
 use clutch_load::{Load, Report};
 use clutch_wire::sys::Poller;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nHello world\n";
 const SECONDS: f64 = 3.0;
@@ -28,7 +31,9 @@ fn main() -> io::Result<()> {
 }
 
 fn report(connections: usize, threads: usize) -> io::Result<Report> {
+    let cpus = thread::available_parallelism()?.get();
     let address = server()?;
+    pin(if threads == 1 { 1.min(cpus - 1)..cpus } else { 0..cpus })?;
     let http = r#"{"http": {"requests": [{"path": "/"}]}}"#;
     let plan = format!(
         r#"{{"address": "{address}", "protocol": {http}, "connections": {connections}, "threads": {threads}}}"#
@@ -41,8 +46,15 @@ fn report(connections: usize, threads: usize) -> io::Result<Report> {
 fn server() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    thread::spawn(move || serve(&listener));
+    thread::spawn(move || pin(0..1).and_then(|()| serve(&listener)));
     Ok(address)
+}
+
+/// Keeps this thread, and those that it starts, on these CPUs.
+fn pin(cpus: Range<usize>) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.for_each(|cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Each read is a request: a client sends one at a time.
