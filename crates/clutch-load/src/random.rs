@@ -4,10 +4,20 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
+/// What the numbers are for. With the same seed for both, the time of a request must not tell which one it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    Arrivals,
+    Choice,
+}
+
 impl Random {
     /// Of one thread of many; each has its own numbers.
-    pub fn new(seed: u64, thread: usize) -> Random {
-        Random(Random(seed).next().wrapping_add(thread as u64))
+    pub fn new(seed: u64, purpose: Purpose, thread: usize) -> Random {
+        let mixed = [purpose as u64, thread as u64]
+            .into_iter()
+            .fold(seed, |mixed, more| Random(mixed).next().wrapping_add(more));
+        Random(mixed)
     }
 
     pub fn next(&mut self) -> u64 {
@@ -65,16 +75,18 @@ mod tests {
     const DRAWS: usize = 20_000;
 
     fn drawn(weights: &[u32], seed: u64) -> Vec<usize> {
-        let mut choice = Choice::new(weights.iter().copied(), Random::new(seed, 0));
+        let mut choice = Choice::new(weights.iter().copied(), Random::new(seed, Purpose::Choice, 0));
         (0..DRAWS).map(|_| choice.next()).collect()
     }
 
     #[test]
-    fn threads_and_seeds_differ() {
-        let first = |seed, thread| Random::new(seed, thread).next();
-        assert_ne!(first(1, 0), first(1, 1));
-        assert_ne!(first(1, 1), first(2, 0));
-        assert_eq!(first(1, 1), first(1, 1));
+    fn seeds_purposes_and_threads_differ() {
+        let first = |seed, purpose, thread| Random::new(seed, purpose, thread).next();
+        let all =
+            [(0, Purpose::Choice, 0), (0, Purpose::Choice, 1), (0, Purpose::Arrivals, 0), (1, Purpose::Choice, 0)];
+        let all = all.map(|(seed, purpose, thread)| first(seed, purpose, thread));
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert_eq!(first(1, Purpose::Choice, 1), first(1, Purpose::Choice, 1));
     }
 
     proptest! {

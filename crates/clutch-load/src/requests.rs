@@ -4,7 +4,7 @@ use std::io;
 
 use super::answer::{Http, Reader};
 use super::plan::{Address, Bytes, Plan, Protocol, Request, TcpAnswer, invalid};
-use super::random::{Choice, Random};
+use super::random::{Choice, Purpose, Random};
 
 /// Any sixteen bytes do: the server only hashes them.
 const WEB_SOCKET_KEY: &str = "Y2x1dGNoIGxvYWQgcGxhbg==";
@@ -86,7 +86,7 @@ impl Requests {
     }
 
     pub fn order(&self, seed: u64, thread: usize) -> Order {
-        let choice = Choice::new(self.kinds.iter().map(|kind| kind.weight), Random::new(seed, thread));
+        let choice = Choice::new(self.kinds.iter().map(|kind| kind.weight), Random::new(seed, Purpose::Choice, thread));
         Order { choice, turns: vec![thread; self.kinds.len()] }
     }
 }

@@ -9,7 +9,7 @@ use std::iter::Peekable;
 use std::time::Duration;
 
 use super::plan::Arrivals;
-use super::random::Random;
+use super::random::{Purpose, Random};
 
 /// Which part of all the requests is one thread's.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Dues {
                 Some(Dues::Even { interval_ns, first_ns, count: 0 })
             }
             Arrivals::Poisson { per_second, seed } => {
-                let random = Random::new(seed, share.thread);
+                let random = Random::new(seed, Purpose::Arrivals, share.thread);
                 Some(Dues::Poisson { interval_ns: interval_ns(per_second), last_ns: 0.0, random })
             }
         }
