@@ -1,4 +1,4 @@
-"""`clutch bench`: measure a function under one setting of a pool, or under a grid of them."""
+"""`clutch bench`: measure work under one setting of a pool or a grid of them, a server that runs, or a preset."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Any
 
 import click
 
-from clutch.cli.flags import as_json
-from clutch.cli.lab import HEADINGS, machine, row_of, seconds_of, tell, work_arguments, work_of
-from clutch.cli.table import aligned
-from clutch.cli.tune import middle_of
+from clutch.cli import lab
+from clutch.cli.flags import as_json as json_flag
+from clutch.config.limits import usable_cpus
 from clutch.errors import ClutchError
 from clutch.lab import benching
-from clutch.lab.benching import Bench
-from clutch.lab.comparing import ROUNDS_MIN, Ratio, Verdict
-from clutch.lab.setting import PROFILES, Setting, grid, profiles_of, sizes_of
+from clutch.lab.benching import Bench, Contender, contender_of
+from clutch.lab.comparing import ROUNDS_MIN, Verdict
+from clutch.lab.load import Load
+from clutch.lab.machine import facts, line, packages
+from clutch.lab.setting import PROFILES, grid, profiles_of, sizes_of
+from clutch.lab.shown import bench_report
+from clutch.lab.work import Work
 
 WORSE_EXIT_CODE = 3
-CALLERS_MAX = 100_000
 
 
-@click.command("bench", short_help="Measure a function under one or many settings of a pool.")
-@work_arguments
-@click.option("--profile", default="process", show_default=True, metavar="NAMES", help=f"Of {', '.join(PROFILES)}.")
+@click.command("bench", short_help="Measure a function, app or server under one or many settings.")
+@lab.work_arguments
+@click.option("--profile", metavar="NAMES", help=f"Of {', '.join(PROFILES)}. [default: process; async for ASGI apps]")
 @click.option("-w", "--workers", default="2", show_default=True, metavar="SIZES", help="Such as 2, 1,2,4 or 1..5.")
 @click.option("--threads", default="8", show_default=True, metavar="SIZES", help="Threads of a worker, of `thread`.")
 @click.option("--tasks", default="64", show_default=True, metavar="SIZES", help="Tasks, of `async` and `greenlet`.")
-@click.option("--callers", type=click.IntRange(1, CALLERS_MAX), help="Calls under way. [default: twice the slots]")
 @click.option(
     "--rounds", type=click.IntRange(1, 1000), default=ROUNDS_MIN, show_default=True, help="Measurements of each."
 )
@@ -40,70 +41,51 @@ CALLERS_MAX = 100_000
     type=click.Path(path_type=Path),
     help=f"Compare with a saved file; exit with {WORSE_EXIT_CODE} where a setting is worse.",
 )
-@as_json
+@click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
+@json_flag
 @click.pass_context
-def command(
-    context: click.Context,
-    target: str,
-    arguments: tuple[str, ...],
-    profile: str,
-    workers: str,
-    threads: str,
-    tasks: str,
-    callers: int | None,
-    rounds: int,
-    seconds: str,
-    seed: int,
-    save: Path | None,
-    against: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure calls of a function with these arguments, as many under way as there are callers.
+def command(context: click.Context, target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Measure calls of a function with these arguments, requests to an app or a server, answers over TCP, or jobs.
 
-    Each setting has a pool of its own, started afresh; rounds go through all of them in turn. A VALUE is read as JSON
-    where it is JSON, else as text.
+    TARGET is MODULE:FUNCTION; MODULE:APP with --path; or the URL of a server that runs already. Each setting has a pool
+    of its own, started afresh; rounds go through all of them in turn. A VALUE is read as JSON where it is JSON, else as
+    text.
     """
-    sizes = (sizes_of(workers, "--workers"), sizes_of(threads, "--threads"), sizes_of(tasks, "--tasks"))
-    settings = grid(profiles_of(profile), *sizes)
-    kept = None if against is None else read(against)
-    tell(machine())
-    work, time_each = work_of(target, arguments), seconds_of(seconds, "--seconds")
-    bench = benching.measure(work, settings, rounds, time_each, callers, {"text": machine()}, tell, seed)
+    work = lab.work_of(target, arguments, given)
+    load = lab.load_of(given, work, given["seed"])
+    contenders = contenders_of(work, load, given)
+    kept = None if given["against"] is None else read(given["against"])
+    seconds = lab.seconds_of(given["seconds"], "--seconds")
+    lab.tell(line())
+    bench = Bench(str(work), work.unit, seconds, facts(), packages=packages())
+    benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"])
     ratios = {} if kept is None else benching.against(bench, kept)
-    if save is not None:
-        save.write_text(json.dumps(bench.as_data()))
-    click.echo(json.dumps(as_data(bench, ratios)) if as_json else as_text(bench, ratios))
+    if given["save"] is not None:
+        given["save"].write_text(json.dumps(bench.as_data()))
+    report = bench_report(bench, ratios, usable_cpus())
+    lab.write_page(report, given["html"])
+    click.echo(lab.as_json(report) if as_json else report.as_text())
     if any(ratio.verdict is Verdict.WORSE for ratio in ratios.values()):
         context.exit(WORSE_EXIT_CODE)
+
+
+def contenders_of(work: Work, load: Load | None, given: dict[str, Any]) -> list[Contender]:
+    """One for each setting of the grid. Raises UsageError or ConfigError."""
+    if not work.profiles:
+        return [contender_of(work, None, load)]
+    usual = "auto" if work.unit == "requests" else "process"
+    profiles = [usual] if given["profile"] is None else profiles_of(given["profile"])
+    if wrong := [profile for profile in profiles if profile not in (*work.profiles, "auto")]:
+        raise click.UsageError(f"--profile {','.join(wrong)}: {work.unit} run under {', '.join(work.profiles)}")
+    sizes = [sizes_of(given[name], f"--{name}") for name in ("workers", "threads", "tasks")]
+    return [contender_of(work, setting, load) for setting in grid(profiles, *sizes)]
 
 
 def read(file: Path) -> Bench:
     """Raises ClutchError."""
     try:
         return Bench.of_data(json.loads(file.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ClutchError(f"{file} cannot be read as a file of `clutch bench --save`: {error}") from error
-
-
-def as_text(bench: Bench, ratios: dict[Setting, Ratio]) -> str:
-    rows: list[tuple[str, ...]] = [(*HEADINGS, *(["to the saved", ""] if ratios else []))]
-    for setting, figures in bench.rounds.items():
-        ratio = ratios.get(setting)
-        more = ("", "") if ratio is None else (str(ratio), ratio.verdict.value)
-        rows.append((*row_of(str(setting), middle_of(figures)), *(more if ratios else ())))
-    failed = [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in bench.failed.items()]
-    return "\n".join([*aligned(rows), *failed])
-
-
-def as_data(bench: Bench, ratios: dict[Setting, Ratio]) -> dict[str, Any]:
-    compared = {
-        str(setting): {
-            "ratio": ratio.median,
-            "low": ratio.low,
-            "high": ratio.high,
-            "p": ratio.p,
-            "verdict": ratio.verdict.value,
-        }
-        for setting, ratio in ratios.items()
-    }
-    return {**bench.as_data(), "against": compared} if ratios else bench.as_data()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClutchError(
+            f"{file} cannot be read as a file of `clutch bench --save`: {type(error).__name__}: {error}"
+        ) from error

@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
-from clutch.cli.flags import as_json
-from clutch.cli.lab import HEADINGS, machine, row_of, seconds_of, tell, work_arguments, work_of
-from clutch.cli.table import aligned
+from clutch.cli import lab
+from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
 from clutch.config.values import SIZE
-from clutch.lab.trial import Figures
+from clutch.lab.comparing import Verdict
+from clutch.lab.load import Load
+from clutch.lab.machine import line
+from clutch.lab.shown import tune_report
 from clutch.lab.tuning import Found, Goal, tune
+from clutch.lab.work import App, Handler, JobRun, Work, serve_flags
+from clutch.lab.writing import write
 
 BUDGET_SECONDS_MIN = 10.0
 OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
 
 
-@click.command("tune", short_help="Find the best profile and size for a function, by measuring.")
-@work_arguments
+@click.command("tune", short_help="Find the best profile and size for a function or an app, by measuring.")
+@lab.work_arguments
 @click.option("--slo", metavar="TEXT", help='Objective, such as "p99 < 50ms", with no call waiting for a slot.')
 @click.option("--memory", metavar="SIZE", help="The most memory of all processes together, such as 2GB.")
 @click.option("--budget", default="2m", show_default=True, metavar="DURATION", help="Time to measure.")
+@click.option("--threads-ok", is_flag=True, help="On Python without a GIL: try `thread`, as the code is thread-safe.")
 @click.option("--seed", type=int, default=0, help="Seed of the order in which settings are measured.")
-@as_json
-def command(
-    target: str,
-    arguments: tuple[str, ...],
-    slo: str | None,
-    memory: str | None,
-    budget: str,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Measure a function under every profile that may suit it, and say which setting to run.
+@click.option("--write", is_flag=True, help="Write the winner into clutch.toml.")
+@click.option("--pool", default="main", show_default=True, help="Name of the pool that is written.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
+@json_flag
+def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Measure work under every profile that may suit it, and say which setting to run.
 
-    The function is called with these arguments, again and again, by as many callers as a setting has slots and as many
-    that wait: give it arguments that are typical, and nothing that it must not do many times. A VALUE is read as JSON
-    where it is JSON, else as text.
+    TARGET is MODULE:FUNCTION, or MODULE:APP with --path. A function is called with these arguments, again and again, by
+    as many callers as a setting has slots and as many that wait: give it arguments that are typical, and nothing that
+    it must not do many times. A VALUE is read as JSON where it is JSON, else as text.
     """
-    work, goal = work_of(target, arguments), goal_of(slo, memory)
-    seconds = seconds_of(budget, "--budget")
+    work = lab.work_of(target, arguments, given)
+    if not work.profiles:
+        raise click.UsageError(f"{target}: a server that runs has no setting to try; `clutch bench` measures it")
+    goal = goal_of(given["slo"], given["memory"], lab.load_of(given, work, given["seed"]))
+    seconds = lab.seconds_of(given["budget"], "--budget")
     if seconds < BUDGET_SECONDS_MIN:
         raise click.UsageError(
-            f"--budget is {budget!r}; {BUDGET_SECONDS_MIN:.0f} s is the least that can tell anything"
+            f"--budget is {given['budget']!r}; {BUDGET_SECONDS_MIN:.0f} s is the least that can tell anything"
         )
-    tell(machine())
-    found = tune(work, goal, usable_cpus(), seconds, tell, seed)
-    click.echo(json.dumps(as_data(found)) if as_json else as_text(found))
+    lab.tell(line())
+    found = tune(work, goal, usable_cpus(), seconds, lab.tell, given["seed"], given["threads_ok"])
+    report = tune_report(work, found)
+    report.notes += conclusion(work, found, given["pool"])
+    if given["write"]:
+        write(Path("clutch.toml"), given["pool"], found.winner)
+        report.notes.append(f"written to clutch.toml, [pools.{given['pool']}]")
+    lab.write_page(report, given["html"])
+    click.echo(lab.as_json(report) if as_json else report.as_text())
 
 
-def goal_of(slo: str | None, memory: str | None) -> Goal:
+def goal_of(slo: str | None, memory: str | None, load: Load | None) -> Goal:
     """Raises UsageError."""
     percentile, latency, most = "99", None, None
     if slo is not None:
@@ -62,47 +70,28 @@ def goal_of(slo: str | None, memory: str | None) -> Goal:
             raise click.UsageError(
                 f'--slo is {slo!r}; allowed is such as "p99 < 50ms", with p50, p75, p90, p95, p99 or p99.9'
             )
-        percentile, latency = read[1], seconds_of(read[2], "--slo")
+        percentile, latency = read[1], lab.seconds_of(read[2], "--slo")
     if memory is not None:
         try:
             most = int(SIZE.parse(memory))
         except ValueError:
             raise click.UsageError(f"--memory is {memory!r}; allowed: {SIZE.allowed}") from None
-    return Goal(percentile, latency, most)
+    return Goal(percentile, latency, most, load)
 
 
-def as_text(found: Found) -> str:
-    """The finalists, how sure it is, and what to write where."""
-    rows: list[tuple[str, ...]] = [(*HEADINGS, "to the winner")]
-    for setting, figures in found.played.items():
-        ratio = found.ratios.get(setting)
-        rows.append((*row_of(str(setting), middle_of(figures)), "" if ratio is None else f"{ratio}"))
-    rounds = len(next(iter(found.played.values()), []))
-    failed = [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in found.failed.items()]
-    alike = [str(setting) for setting, ratio in found.ratios.items() if ratio.verdict.value == "not distinguishable"]
+def conclusion(work: Work, found: Found, pool: str) -> list[str]:
+    """The winner, how sure it is, and what to write where."""
+    rounds = len(found.played.get(found.winner, ()))
+    alike = [str(setting) for setting, ratio in found.ratios.items() if ratio.verdict is Verdict.ALIKE]
     surely = f"not distinguishable from it in {rounds} rounds: {', '.join(alike)}" if alike else "no other came near"
-    lines = [*found.probe.sentences(), "", *aligned(rows), *failed, "", f"best: {found.winner} ({surely})"]
-    lines += ["", f"clutch run: {found.winner.flags()}", "", found.winner.section("main")]
-    return "\n".join(lines)
-
-
-def middle_of(figures: list[Figures]) -> Figures:
-    """The round with the middle rate."""
-    return sorted(figures, key=lambda one: one.rate)[len(figures) // 2]
-
-
-def as_data(found: Found) -> dict[str, Any]:
-    played = {str(setting): [asdict(one) for one in figures] for setting, figures in found.played.items()}
-    ratios = {
-        str(setting): {**asdict(ratio), "verdict": ratio.verdict.value} for setting, ratio in found.ratios.items()
-    }
-    return {
-        "winner": found.winner.options(),
-        "probe": {**asdict(found.probe), "waits": found.probe.waits},
-        "tried": {str(setting): asdict(figures) for setting, figures in found.tried.items()},
-        "failed": {str(setting): reason for setting, reason in found.failed.items()},
-        "played": played,
-        "ratios": ratios,
-        "seconds": found.seconds,
-        "machine": machine(),
-    }
+    commands = {App: "serve", Handler: "serve --tcp", JobRun: "work"}
+    command = commands.get(type(work), "run")
+    flags = " ".join(serve_flags(found.winner)) if command.startswith("serve") else found.winner.flags()
+    deployed = "" if found.deployed is None else f"; started again it reached {found.deployed:.0%} of its rate"
+    return [
+        f"best: {found.winner} ({surely if rounds else 'not played against others'}{deployed})",
+        "",
+        f"clutch {command}: {flags}",
+        "",
+        *found.winner.section(pool).splitlines(),
+    ]

@@ -1,144 +1,218 @@
-"""`clutch bench`: the figures of one setting or of a grid, measured in rounds; and against figures that were kept."""
+"""Figures of contenders, measured in rounds; and against figures that were kept."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from clutch.errors import ClutchError
 from clutch.lab.comparing import Ratio, ratio_of_apart, rounds_of
+from clutch.lab.load import Figures, Load
 from clutch.lab.setting import Setting
-from clutch.lab.trial import Figures, Trial, TrialFailed, Work
+from clutch.lab.trial import Trial, TrialFailed
+from clutch.lab.work import Work
 
-FORMAT = 1
+FORMAT = 2
 """Of saved files."""
 WARM_RATIO = 0.05
-"""Change from one window to the next below which a pool counts as warm."""
+"""Change from one window to the next below which work counts as warm."""
 WARM_WINDOWS_MAX = 6
 ALIVE_MAX = 8
-"""Settings whose pools live at a time. More are measured in groups."""
+"""Contenders that live at a time. More are measured in groups."""
+ALONE_SECONDS = 0.3
 
 
 class OtherFile(ClutchError):
     """A saved file that is none, or of other work."""
 
 
+@dataclass(frozen=True)
+class Contender:
+    """What is started and measured: a setting of Clutch, or a peer. `slots`: units that it runs at a time, where that
+    is known; `workers`: its processes."""
+
+    name: str
+    order: Mapping[str, Any]
+    load: Load
+    environment: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None
+    workers: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def start(self) -> Trial:
+        """Raises TrialFailed."""
+        return Trial(self.name, dict(self.order), self.environment)
+
+
+def contender_of(work: Work, setting: Setting | None, load: Load | None = None) -> Contender:
+    """The work under a setting; without one, as it runs already."""
+    name, order = str(setting or work), work.order(setting)
+    if setting is None:
+        return Contender(name, order, load or work.load(None))
+    sizes = {"slots": setting.slots, "workers": setting.workers, "options": setting.options()}
+    return Contender(name, order, load or work.load(setting), **sizes)
+
+
+@dataclass
+class Cell:
+    """What a contender has shown. `start_s`: from nothing to all workers ready; `alone`: with one caller."""
+
+    rounds: list[Figures]
+    start_s: float
+    alone: Figures | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    slots: int | None = None
+
+    @property
+    def middle(self) -> Figures:
+        """The round with the middle rate."""
+        return sorted(self.rounds, key=lambda one: one.rate)[len(self.rounds) // 2]
+
+    def ideal(self, cpus: int) -> float | None:
+        """The rate that could be had: all slots busy with units that run as long as one alone, and no more CPU time
+        than there is. Of a unit that runs `t` and computes `c`: min(slots / t, CPUs / c), where `c` is the least that
+        was seen, as many units at a time are often cheaper than one. None: it is not known."""
+        if self.alone is None or not self.alone.units or self.slots is None:
+            return None
+        cpu = min(self.alone.cpu_each_s, self.middle.cpu_each_s) or self.alone.cpu_each_s
+        by_slots = self.slots / self.alone.run_s if self.alone.run_s else float("inf")
+        rate = min(by_slots, cpus / cpu if cpu > 0 else float("inf"))
+        return rate if rate < float("inf") else None
+
+
 @dataclass
 class Bench:
-    """Figures of settings, round by round. `started`: seconds from nothing to all workers ready."""
+    """Figures of contenders by name, round by round."""
 
     work: str
-    callers: int | None
+    unit: str
     seconds: float
-    machine: dict[str, Any]
-    rounds: dict[Setting, list[Figures]] = field(default_factory=dict)
-    started: dict[Setting, float] = field(default_factory=dict)
-    failed: dict[Setting, str] = field(default_factory=dict)
+    machine: dict[str, str]
+    cells: dict[str, Cell] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
-        cells = [
-            {
-                "setting": setting.options(),
-                "start_s": self.started[setting],
-                "rounds": [asdict(one) for one in figures],
-            }
-            for setting, figures in self.rounds.items()
-        ]
-        failed = [{"setting": setting.options(), "reason": reason} for setting, reason in self.failed.items()]
-        head = {"format": FORMAT, "work": self.work, "callers": self.callers, "seconds": self.seconds}
-        return {**head, "machine": self.machine, "cells": cells, "failed": failed}
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def of_data(cls, data: Any) -> Bench:
-        """Raises OtherFile."""
+        """Raises OtherFile, or KeyError and TypeError for what was written by nobody."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             given = data.get("format") if isinstance(data, dict) else type(data).__name__
             raise OtherFile(f"it is not of format {FORMAT} of `clutch bench --save` but {given!r}; save it anew")
-        bench = cls(data["work"], data["callers"], data["seconds"], data["machine"])
-        for cell in data["cells"]:
-            setting = Setting(**cell["setting"])
-            bench.rounds[setting] = [Figures(**one) for one in cell["rounds"]]
-            bench.started[setting] = cell["start_s"]
+        bench = cls(data["work"], data["unit"], data["seconds"], data["machine"], packages=data["packages"])
+        for name, cell in data["cells"].items():
+            alone = cell["alone"] and Figures.of_data(cell["alone"])
+            rounds = [Figures.of_data(one) for one in cell["rounds"]]
+            bench.cells[name] = Cell(rounds, cell["start_s"], alone, cell["options"], cell["slots"])
         return bench
 
 
 def measure(
-    work: Work,
-    settings: Sequence[Setting],
+    bench: Bench,
+    contenders: Sequence[Contender],
     rounds: int,
-    seconds: float,
-    callers: int | None,
-    machine: dict[str, Any],
     tell: Callable[[str], object],
     seed: int = 0,
+    alive_max: int = ALIVE_MAX,
 ) -> Bench:
-    """Measure each in each round. `callers` none: twice as many as a setting has slots. Raises TrialFailed where no
-    setting works. An interrupt ends it early, with the rounds that were whole."""
-    bench = Bench(str(work), callers, seconds, machine)
-    groups = [settings[first : first + ALIVE_MAX] for first in range(0, len(settings), ALIVE_MAX)]
+    """Measure each in each round. Whoever fails is told and left out. Raises TrialFailed where nobody works."""
+    groups = [contenders[nr : nr + alive_max] for nr in range(0, len(contenders), alive_max)]
     try:
         for nr, group in enumerate(groups):
-            tell(
-                f"{', '.join(map(str, group))}: about {rounds * seconds * sum(map(len, groups[nr:])):.0f} s left in all"
-            )
-            measure_group(bench, work, group, rounds, tell, seed)
+            left = rounds * bench.seconds * sum(map(len, groups[nr:]))
+            tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
+            measure_group(bench, group, rounds, tell, seed)
     except KeyboardInterrupt:
         tell("interrupted: what is whole is kept")
-    if not bench.rounds and bench.failed:
+    bench.cells = {one.name: bench.cells[one.name] for one in contenders if one.name in bench.cells}
+    if not bench.cells and bench.failed:
         raise TrialFailed(next(iter(bench.failed.values())))
     return bench
 
 
 def measure_group(
-    bench: Bench, work: Work, group: Sequence[Setting], rounds: int, tell: Callable[[str], object], seed: int
+    bench: Bench, group: Sequence[Contender], rounds: int, tell: Callable[[str], object], seed: int
 ) -> None:
-    """Measure settings whose pools live at the same time. Rounds that are whole count, also after an interrupt."""
+    """Measure contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
     with contextlib.ExitStack() as stack:
-        trials: dict[Setting, Trial] = {}
-        for setting in group:
+        trials: dict[str, Trial] = {}
+        cells: dict[str, Cell] = {}
+        for one in group:
             try:
-                trials[setting] = stack.enter_context(Trial(work, setting))
-                warm_up(trials[setting], callers_of(bench, setting), bench.seconds)
+                trial = stack.enter_context(one.start())
+                warm_up(trial, one.load, bench.seconds)
+                alone = None if one.slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
             except TrialFailed as error:
-                trials.pop(setting, None)
-                bench.failed[setting] = str(error)
-                tell(f"{setting}: {str(error).splitlines()[0]}")
-        for order in rounds_of(list(trials), rounds, seed):
-            seen = {setting: trials[setting].measure(callers_of(bench, setting), bench.seconds) for setting in order}
-            for setting, trial in trials.items():
-                bench.started[setting] = trial.start_s
-                bench.rounds.setdefault(setting, []).append(seen[setting])
+                fail(bench, one, error, tell)
+            else:
+                trials[one.name] = trial
+                cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), one.slots)
+        for order in rounds_of(list(group), rounds, seed):
+            seen: dict[str, Figures] = {}
+            for one in order:
+                if one.name not in trials:
+                    continue
+                try:
+                    seen[one.name] = trials[one.name].measure(one.load, bench.seconds)
+                except TrialFailed as error:
+                    fail(bench, one, error, tell)
+                    del trials[one.name]
+            for name, figures in seen.items():
+                bench.cells.setdefault(name, cells[name]).rounds.append(figures)
 
 
-def callers_of(bench: Bench, setting: Setting) -> int:
-    return bench.callers or 2 * setting.slots
+def fail(bench: Bench, one: Contender, error: TrialFailed, tell: Callable[[str], object]) -> None:
+    bench.failed[one.name] = str(error)
+    tell(str(error).splitlines()[0])
 
 
-def warm_up(trial: Trial, callers: int, seconds: float) -> None:
+def warm_up(trial: Trial, load: Load, seconds: float) -> None:
     """Until the rate of a window is that of the one before, or the windows are used up."""
     window, before = max(0.05, seconds / 4), 0.0
     for _ in range(WARM_WINDOWS_MAX):
-        rate = trial.measure(callers, window).rate
+        rate = trial.measure(load, window).rate
         if before and abs(rate - before) <= WARM_RATIO * before:
             return
         before = rate
 
 
-def against(bench: Bench, kept: Bench) -> dict[Setting, Ratio]:
-    """Rates to those that were kept, of settings that are in both. Raises OtherFile where there is none, or where the
+def against(bench: Bench, kept: Bench) -> dict[str, Ratio]:
+    """Rates to those that were kept, of contenders that are in both. Raises OtherFile where there is none, or where the
     kept ones are of other work.
 
     These rounds were not played side by side: the machine may have been another one between them.
     """
     if bench.work != kept.work:
         raise OtherFile(f"it has figures of {kept.work}, not of {bench.work}")
-    both = [setting for setting in bench.rounds if setting in kept.rounds]
+    both = [name for name in bench.cells if name in kept.cells]
     if not both:
-        raise OtherFile(f"it has none of these settings, but {', '.join(map(str, kept.rounds))}")
+        raise OtherFile(f"it has none of these settings, but {', '.join(kept.cells)}")
     found = {}
-    for setting in both:
-        ours, theirs = ([one.rate for one in rounds[setting]] for rounds in (bench.rounds, kept.rounds))
-        found[setting] = ratio_of_apart(ours, theirs)
+    for name in both:
+        ours, theirs = ([max(one.rate, 1e-9) for one in side.cells[name].rounds] for side in (bench, kept))
+        found[name] = ratio_of_apart(ours, theirs)
+    return found
+
+
+def spread(figures: Sequence[Figures]) -> float:
+    """Largest rate to smallest of the rounds: what the machine's noise makes of one and the same thing."""
+    rates = [max(one.rate, 1e-9) for one in figures]
+    return max(rates) / min(rates)
+
+
+def cautions(bench: Bench) -> list[str]:
+    """What makes the figures less than they seem."""
+    said: dict[str, list[str]] = {}
+    for name, cell in bench.cells.items():
+        for reason in dict.fromkeys(one.spoiled for one in cell.rounds if one.spoiled):
+            said.setdefault(reason or "", []).append(name)
+    found = [f"not valid, {', '.join(names)}: {reason}" for reason, names in said.items()]
+    shares = [one.others_cpu_s / one.wall_s for cell in bench.cells.values() for one in cell.rounds if one.wall_s > 0]
+    if shares and (others := statistics.median(shares)) > 0.1:
+        found.append(f"other programs used {others:.2f} CPUs meanwhile: trust the CPU time of a unit, not the rates")
     return found

@@ -3,7 +3,8 @@
 A probe says what the work is; settings that follow from it are measured briefly, each on a fresh start; the better half
 of them longer, and so on (successive halving: K. Jamieson, A. Talwalkar, "Non-stochastic best arm identification and
 hyperparameter optimization", AISTATS 2016). The last few are started again and played against each other in rounds.
-Of those that the rounds cannot tell apart, the one that costs least wins.
+Of those that the rounds cannot tell apart, the one that costs least wins; it is started once more, and what it reaches
+then is what a deployment may expect.
 """
 
 from __future__ import annotations
@@ -11,49 +12,68 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clutch.errors import ClutchError
+from clutch.lab.benching import warm_up
 from clutch.lab.comparing import Ratio, Verdict, ratio_of, rounds_of
-from clutch.lab.probing import Probe, cost, probe, space
+from clutch.lab.load import Figures, Load
+from clutch.lab.probing import Probe, cost, probe, space, trial_of
 from clutch.lab.setting import Setting
-from clutch.lab.trial import Figures, Trial, TrialFailed, Work
+from clutch.lab.trial import Trial, TrialFailed
+from clutch.lab.work import Work
 
 FINALISTS = 4
-ROUNDS = 12
+ROUNDS = 20
 ROUNDS_MIN = 6
 WINDOW_SECONDS, WINDOW_SECONDS_MAX = 0.3, 2.0
-FINAL_SHARE = 0.4
+FINAL_SHARE = 0.45
 """Of the budget."""
 HOPEFUL = 0.5
 """Share of the best rate below which a setting is not tried again."""
 CLOSE = 0.97
 """A cheaper setting is preferred only if it reaches this share of the best, whatever the rounds cannot tell."""
+LEAN = 1.1
+"""A setting that takes so many times the CPU time of another for each unit is not preferred to it for being cheaper."""
 CALLERS_MAX = 2048
+IDLE_MIN = 0.05
+"""Share of all CPU time that is idle while the CPUs are not the limit."""
+OTHERS_MIN = 0.1
+"""Share of all CPU time that other programs take before rates are not believed."""
+DEPLOYED_MIN = 0.9
+"""Share of its rate in the final that the winner reaches on a fresh start, or it is said."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is wanted beside a high rate. Seconds and bytes; None: no limit."""
+    """What is wanted beside a high rate. Seconds and bytes; None: no limit. `load`: what is asked of each setting;
+    None: what the work is asked for unless somebody says."""
 
     percentile: str = "99"
     latency_s: float | None = None
     memory_bytes: int | None = None
+    load: Load | None = None
 
     def is_met(self, figures: Figures) -> bool:
         slow = self.latency_s is not None and figures.latency_s.get(self.percentile, math.inf) > self.latency_s
         large = self.memory_bytes is not None and figures.pss_bytes > self.memory_bytes
         return not slow and not large
 
-    def callers(self, setting: Setting) -> int:
+    def load_of(self, work: Work, setting: Setting) -> Load:
         """With an objective nobody waits for a slot; without one there is always work that waits."""
-        return setting.slots if self.latency_s is not None else min(2 * setting.slots, max(CALLERS_MAX, setting.slots))
+        if self.load is not None:
+            return self.load
+        wanted = work.load(setting)
+        if self.latency_s is not None:
+            return Load(min(wanted.callers, setting.slots))
+        return Load(min(wanted.callers, max(CALLERS_MAX, setting.slots)))
 
 
 @dataclass
 class Found:
-    """What a tuning has shown. `played`: figures of each setting, round by round."""
+    """What a tuning has shown. `played`: figures of each setting, round by round; `again`: of the winner, on a fresh
+    start after the final."""
 
     probe: Probe
     winner: Setting
@@ -62,33 +82,156 @@ class Found:
     played: dict[Setting, list[Figures]] = field(default_factory=dict)
     ratios: dict[Setting, Ratio] = field(default_factory=dict)
     """Of each finalist to the winner."""
+    again: Figures | None = None
+    by_cpu: bool = False
+    """Whether other programs took so much CPU time that the settings were compared by theirs."""
     seconds: float = 0.0
+    is_whole: bool = True
+    """False: it was interrupted."""
+
+    @property
+    def deployed(self) -> float | None:
+        """Rate of the winner on a fresh start to that in the final."""
+        if self.again is None or not (rounds := self.played.get(self.winner)):
+            return None
+        rate = statistics.median(one.rate for one in rounds)
+        return self.again.rate / rate if rate else None
+
+    def cautions(self) -> list[str]:
+        """What makes the result less sure than it seems."""
+        said = []
+        if not self.is_whole:
+            said.append("it was interrupted: this is the best of what was measured until then")
+        if self.by_cpu:
+            said.append("other programs used the CPUs meanwhile: settings were compared by CPU time, not by rates")
+        widths = [ratio.high / ratio.low for ratio in self.ratios.values()]
+        if widths and min(widths) > 1.25:
+            said.append(
+                f"this machine is too noisy to tell settings apart in this time: ratios are uncertain by "
+                f"{(min(widths) - 1) / 2:.0%} or more; repeat with more time (--budget), or with less beside it"
+            )
+        if self.deployed is not None and self.deployed < DEPLOYED_MIN and not self.by_cpu:
+            said.append(f"started again, the winner reached only {self.deployed:.0%} of its rate in the final")
+        reasons = dict.fromkeys(one.spoiled for one in self.played.get(self.winner, ()) if one.spoiled)
+        return said + [f"more may be possible: {reason}" for reason in reasons if reason]
 
 
 class NothingMeets(ClutchError):
     """No setting keeps to the objective."""
 
 
-def tune(work: Work, goal: Goal, cpus: int, budget_s: float, tell: Callable[[str], object], seed: int = 0) -> Found:
+@dataclass
+class Search:
+    """One tuning under way."""
+
+    work: Work
+    goal: Goal
+    until: float
+    tell: Callable[[str], object]
+    found: Found
+    seed: int = 0
+
+    def run(self, began: float, budget_s: float) -> None:
+        learnt = self.found.probe
+        window = max(WINDOW_SECONDS, 6 * learnt.wall_s)
+        left = space(learnt)
+        halving_until = began + budget_s * (1 - FINAL_SHARE)
+        while True:
+            # What follows takes half as long each time, so the first pass may take half of what there is.
+            room = int((halving_until - time.monotonic()) / 2 / (learnt.start_s + 1.7 * window))
+            left = self.halve(thinned(left, room), window)
+            if len(left) <= FINALISTS or time.monotonic() > halving_until:
+                break
+            window = min(1.5 * window, max(WINDOW_SECONDS_MAX, 4 * learnt.wall_s))
+        if not left:
+            raise nothing_meets(self.goal, self.found)
+        self.found.winner = left[0]
+        self.play(left[:FINALISTS])
+
+    def halve(self, settings: Sequence[Setting], seconds: float) -> list[Setting]:
+        """Measure each, on a fresh start, and return the better half, the best first."""
+        found = self.found
+        for setting in settings:
+            load = self.goal.load_of(self.work, setting)
+            try:
+                with trial_of(self.work, setting) as trial:
+                    trial.measure(load, seconds / 3)  # warms up
+                    found.tried[setting] = trial.measure(load, seconds)
+            except TrialFailed as error:
+                found.failed[setting] = str(error)
+                found.tried.pop(setting, None)
+                self.tell(str(error).splitlines()[0])
+            else:
+                figures = found.tried[setting]
+                share = figures.rate / found.probe.ideal(setting, figures.cpu_each_s)
+                cpu_us = figures.cpu_each_s * 1e6
+                self.tell(f"{setting!s:20} {figures.rate:10,.1f}/s  {share:4.0%} of ideal  {cpu_us:9,.0f} µs CPU each")
+        scores = scores_of({one: [found.tried[one]] for one in settings if one in found.tried}, found.probe)
+        good = [one for one in scores if self.goal.is_met(found.tried[one]) and found.tried[one].units]
+        good.sort(key=lambda one: -scores[one][0])
+        hopeful = [one for one in good if scores[one][0] >= HOPEFUL * scores[good[0]][0]]
+        return hopeful[: max(FINALISTS, len(good) // 2)]
+
+    def play(self, finalists: Sequence[Setting]) -> None:
+        """Start the last few again, and measure them in turn; then the winner once more."""
+        found, trials = self.found, dict[Setting, Trial]()
+        window = max(WINDOW_SECONDS, 4 * found.probe.wall_s)
+        try:
+            for setting in finalists:
+                trials[setting] = trial_of(self.work, setting)
+                warm_up(trials[setting], self.goal.load_of(self.work, setting), window)
+            spare = found.probe.start_s + 4 * window
+            rounds = int((self.until - spare - time.monotonic()) / (len(trials) * (window + 0.05)))
+            rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
+            for order in rounds_of(list(trials), rounds, self.seed):
+                seen = {one: trials[one].measure(self.goal.load_of(self.work, one), window) for one in order}
+                for one, figures in seen.items():
+                    found.played.setdefault(one, []).append(figures)
+        finally:
+            for trial in trials.values():
+                trial.end()
+            if found.played:
+                self.judge()
+        with trial_of(self.work, found.winner) as trial:
+            load = self.goal.load_of(self.work, found.winner)
+            warm_up(trial, load, window)
+            found.again = trial.measure(load, 2 * window)
+
+    def judge(self) -> None:
+        found = self.found
+        scores = scores_of(found.played, found.probe)
+        found.by_cpu = is_disturbed(found.played, found.probe.cpus)
+        kept = {one: scores[one] for one, rounds in found.played.items() if self.goal.is_met(typical(rounds))} or scores
+        found.winner = best_of(kept, {one: typical(rounds).cpu_each_s for one, rounds in found.played.items()})
+        for setting in scores:
+            if setting != found.winner:
+                ratio = found.ratios[setting] = ratio_of(scores[setting], scores[found.winner])
+                self.tell(f"{setting!s:20} {ratio} × {found.winner}: {ratio.verdict.value}")
+
+
+def tune(
+    work: Work,
+    goal: Goal,
+    cpus: int,
+    budget_s: float,
+    tell: Callable[[str], object],
+    seed: int = 0,
+    threads_ok: bool = False,
+) -> Found:
     """Raises TrialFailed where the work itself fails, NothingMeets where no setting keeps to the goal."""
     began = time.monotonic()
-    learnt = probe(work, cpus)
+    learnt = probe(work, cpus, threads_ok)
     for sentence in learnt.sentences():
         tell(sentence)
-    window = max(WINDOW_SECONDS, 6 * learnt.wall_s)
     found = Found(learnt, Setting("process", 1), {}, {})
-    left = space(learnt)
-    until = began + budget_s * (1 - FINAL_SHARE)
-    while True:
-        # What follows takes half as long each time, so the first pass may take half of what there is.
-        room = int((until - time.monotonic()) / 2 / (learnt.start_s + 1.5 * window))
-        left = halve(work, goal, thinned(left, room), window, found, tell)
-        if len(left) <= FINALISTS or time.monotonic() > until:
-            break
-        window = min(1.5 * window, WINDOW_SECONDS_MAX)
-    if not left:
-        raise nothing_meets(goal, found)
-    play(work, goal, left[:FINALISTS], began + budget_s, found, tell, seed)
+    try:
+        Search(work, goal, began + budget_s, tell, found, seed).run(began, budget_s)
+    except KeyboardInterrupt:
+        if not found.tried:
+            raise
+        found.is_whole = False
+        if not found.played:
+            found.winner = max(found.tried, key=lambda one: found.tried[one].rate)
     found.seconds = time.monotonic() - began
     return found
 
@@ -99,70 +242,58 @@ def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
     return [settings[nr * len(settings) // count] for nr in range(count)] if count else []
 
 
-def halve(
-    work: Work, goal: Goal, settings: Sequence[Setting], seconds: float, found: Found, tell: Callable[[str], object]
-) -> list[Setting]:
-    """Measure each, on a fresh start, and return the better half, the best first."""
-    for setting in settings:
-        try:
-            with Trial(work, setting) as trial:
-                trial.measure(goal.callers(setting), seconds / 3)  # warms up
-                found.tried[setting] = trial.measure(goal.callers(setting), seconds)
-        except TrialFailed as error:
-            found.failed[setting] = str(error)
-            found.tried.pop(setting, None)
-        else:
-            figures = found.tried[setting]
-            tell(f"{setting!s:20} {figures.rate:10,.1f}/s  {figures.cpu_each_s * 1e6:9,.0f} µs CPU a call")
-    good = [one for one in settings if one in found.tried and goal.is_met(found.tried[one]) and found.tried[one].units]
-    good.sort(key=lambda one: -found.tried[one].rate)
-    hopeful = [one for one in good if found.tried[one].rate >= HOPEFUL * found.tried[good[0]].rate]
-    return hopeful[: max(FINALISTS, len(good) // 2)]
+def typical(rounds: Sequence[Figures]) -> Figures:
+    """The round with the middle rate."""
+    return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
 
 
-def play(
-    work: Work,
-    goal: Goal,
-    finalists: Sequence[Setting],
-    until: float,
-    found: Found,
-    tell: Callable[[str], object],
-    seed: int,
-) -> None:
-    """Start the last few again, and measure them in turn."""
-    trials: dict[Setting, Trial] = {}
-    try:
-        for setting in finalists:
-            trials[setting] = Trial(work, setting)
-            trials[setting].measure(goal.callers(setting), WINDOW_SECONDS)
-        window = max(WINDOW_SECONDS, 4 * found.probe.wall_s)
-        rounds = int((until - time.monotonic()) / (len(trials) * (window + 0.05)))
-        rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
-        found.played = {setting: [] for setting in trials}
-        for order in rounds_of(list(trials), rounds, seed):
-            for setting in order:
-                found.played[setting].append(trials[setting].measure(goal.callers(setting), window))
-    finally:
-        for trial in trials.values():
-            trial.end()
-    found.winner = best_of(found.played)
-    ours = [figures.rate for figures in found.played[found.winner]]
-    for setting, figures in found.played.items():
-        if setting != found.winner:
-            found.ratios[setting] = ratio_of([one.rate for one in figures], ours)
-            tell(f"{setting!s:20} {found.ratios[setting]} × {found.winner}: {found.ratios[setting].verdict.value}")
+def is_disturbed(played: Mapping[Setting, Sequence[Figures]], cpus: int) -> bool:
+    """Whether other programs have taken CPU time that there was no more of."""
+    figures = [one for rounds in played.values() for one in rounds if one.wall_s > 0]
+    if not figures:
+        return False
+    idle = statistics.median(one.idle_s / one.wall_s for one in figures) / cpus
+    others = statistics.median(one.others_cpu_s / one.wall_s for one in figures) / cpus
+    return idle < IDLE_MIN and others > OTHERS_MIN
 
 
-def best_of(played: dict[Setting, list[Figures]]) -> Setting:
-    """The one that costs least among those that nobody has beaten plainly."""
-    rates = {setting: [max(one.rate, 1e-9) for one in figures] for setting, figures in played.items()}
-    best = max(rates, key=lambda setting: statistics.median(rates[setting]))
+def scores_of(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> dict[Setting, list[float]]:
+    """What is compared, round by round: rates, or, where other programs took the CPUs, the rates that the CPU time of
+    a unit would have allowed. The scheduler gives more to who has more threads that want to run, so that beside others
+    the setting with the most slots would look best."""
+    if not is_disturbed(played, probe.cpus):
+        return {setting: [max(one.rate, 1e-9) for one in rounds] for setting, rounds in played.items()}
+    least = min(one.cpu_each_s for rounds in played.values() for one in rounds if one.units)
+    return {
+        setting: [max(capacity(setting, one, probe, least), 1e-9) for one in rounds]
+        for setting, rounds in played.items()
+    }
+
+
+def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: float) -> float:
+    """The rate of a setting, had it the CPUs for itself: its ideal, less what its units take in CPU time beyond
+    `least_cpu_s`, and no more than the CPUs bear with the load beside it."""
+    if not figures.units:
+        return 0.0
+    with_load = figures.cpu_each_s + figures.load_cpu_s / figures.units
+    by_cpu = probe.cpus / with_load if with_load > 0 else math.inf
+    waiting = max(0.0, probe.wall_s - probe.cpu_s)
+    lean = (waiting + least_cpu_s) / (waiting + figures.cpu_each_s) if figures.cpu_each_s > 0 else 1.0
+    return min(by_cpu, probe.ideal(setting, least_cpu_s) * min(1.0, lean))
+
+
+def best_of(scores: Mapping[Setting, Sequence[float]], cpu_each_s: Mapping[Setting, float]) -> Setting:
+    """Of those that nobody has beaten plainly: the one that costs least, unless it takes more CPU time."""
+    best = max(scores, key=lambda setting: statistics.median(scores[setting]))
 
     def is_as_good(setting: Setting) -> bool:
-        ratio = ratio_of(rates[setting], rates[best])
+        ratio = ratio_of(scores[setting], scores[best])
         return setting == best or (ratio.verdict is not Verdict.WORSE and ratio.median >= CLOSE)
 
-    return min(filter(is_as_good, rates), key=cost)
+    alike = [setting for setting in scores if is_as_good(setting)]
+    least = min(cpu_each_s.get(setting, 0.0) for setting in alike)
+    lean = [setting for setting in alike if cpu_each_s.get(setting, 0.0) <= LEAN * least] or alike
+    return min(lean, key=cost)
 
 
 def nothing_meets(goal: Goal, found: Found) -> NothingMeets:

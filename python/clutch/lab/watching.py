@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NS = 1e9
+# With it the complement of a pid is the number of that process's clock: clock_getcpuclockid(3) of Linux.
+CPUCLOCK_SCHED = 2
+TICKS = os.sysconf("SC_CLK_TCK")
+BUSY_FIELDS = (0, 1, 2, 5, 6)
+"""Of a CPU in /proc/stat: user, nice, system, irq, softirq. What a guest uses is in user already; what was stolen is
+others'."""
+IDLE_FIELDS = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -23,20 +30,53 @@ class Usage:
         return Usage(self.cpu_s - before.cpu_s, self.switches - before.switches, self.forced - before.forced)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Seconds of the CPUs that this process may use, together."""
+
+    busy_s: float
+    idle_s: float
+    stolen_s: float
+
+    def __sub__(self, before: Machine) -> Machine:
+        return Machine(self.busy_s - before.busy_s, self.idle_s - before.idle_s, self.stolen_s - before.stolen_s)
+
+
 def usage(pids: Iterable[int]) -> Usage:
-    """Of all threads that live now. A thread that has ended takes its time with it."""
-    cpu = switches = forced = 0
+    """CPU time of all threads that the processes have or had; switches of those that live."""
+    cpu = 0.0
+    switches = forced = 0
     for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    cpu += int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[0])
-                    for line in _read(f"/proc/{pid}/task/{task}/status").splitlines():
-                        if line.startswith("voluntary_ctxt_switches"):
-                            switches += int(line.split()[1])
-                        elif line.startswith("nonvoluntary_ctxt_switches"):
-                            forced += int(line.split()[1])
-    return Usage(cpu / NS, switches, forced)
+        cpu += cpu_s(pid)
+        for task in tasks(pid):
+            with contextlib.suppress(OSError):
+                for line in _read(f"/proc/{pid}/task/{task}/status").splitlines():
+                    if line.startswith("voluntary_ctxt_switches"):
+                        switches += int(line.split()[1])
+                    elif line.startswith("nonvoluntary_ctxt_switches"):
+                        forced += int(line.split()[1])
+    return Usage(cpu, switches, forced)
+
+
+def cpu_s(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    return 0.0
+
+
+def machine() -> Machine:
+    """Of the CPUs that this process may use."""
+    mine = {f"cpu{nr}" for nr in os.sched_getaffinity(0)}
+    busy = idle = stolen = 0
+    with contextlib.suppress(OSError):
+        for line in _read("/proc/stat").splitlines():
+            name, *fields = line.split()
+            if name in mine:
+                ticks = list(map(int, fields))
+                busy += sum(ticks[nr] for nr in BUSY_FIELDS)
+                idle += sum(ticks[nr] for nr in IDLE_FIELDS)
+                stolen += ticks[7] if len(ticks) > 7 else 0
+    return Machine(busy / TICKS, idle / TICKS, stolen / TICKS)
 
 
 def pss_bytes(pids: Iterable[int]) -> int:
@@ -50,21 +90,28 @@ def pss_bytes(pids: Iterable[int]) -> int:
     return total
 
 
-def last_cpu(pid: int) -> int | None:
-    """The CPU that a process ran on last."""
+def last_cpu(pid: int, task: int | None = None) -> int | None:
+    """The CPU that a process, or one thread of it, ran on last."""
     with contextlib.suppress(OSError):
-        return int(_read(f"/proc/{pid}/stat").rpartition(")")[2].split()[36])
+        where = f"/proc/{pid}/stat" if task is None else f"/proc/{pid}/task/{task}/stat"
+        return int(_read(where).rpartition(")")[2].split()[36])
     return None
+
+
+def tasks(pid: int) -> list[int]:
+    """The threads of a process."""
+    with contextlib.suppress(OSError):
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+    return []
 
 
 def below(pid: int) -> list[int]:
     """The process and all that it has started, as of now."""
     found = [pid]
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
+    for parent in found:
+        for task in tasks(parent):
             with contextlib.suppress(OSError):
-                for child in _read(f"/proc/{pid}/task/{task}/children").split():
-                    found += below(int(child))
+                found += map(int, _read(f"/proc/{parent}/task/{task}/children").split())
     return found
 
 

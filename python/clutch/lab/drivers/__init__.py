@@ -1,0 +1,39 @@
+"""What starts work and drives it, by kind, in the process of one trial."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+from clutch.lab.load import Load
+
+KINDS = {
+    "calls": "clutch.lab.drivers.calls",
+    "http": "clutch.lab.drivers.served",
+    "tcp": "clutch.lab.drivers.served",
+    "jobs": "clutch.lab.drivers.jobs",
+}
+
+
+class Driver(Protocol):
+    """Work that has been started and checked. `end` is called once, whatever happened."""
+
+    def hello(self) -> dict[str, Any]:
+        """`start_s`: from nothing to ready; `check_s`: of the first unit; `is_async`; more that is known of it."""
+        ...
+
+    def pids(self) -> list[int]:
+        """Processes that do the work."""
+        ...
+
+    def measure(self, load: Load, seconds: float) -> dict[str, Any]:
+        """The fields of Figures that it knows."""
+        ...
+
+    def end(self) -> None: ...
+
+
+def driver_of(order: dict[str, Any]) -> Driver:
+    """Start what is ordered. Raises what the start or the first unit raises."""
+    module: Any = importlib.import_module(KINDS[order["kind"]])
+    return module.start(order)

@@ -1,0 +1,311 @@
+"""Calls of one function, through a pool of Clutch or of another library."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import inspect
+import itertools
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from clutch.lab import watching
+from clutch.lab.generator import Latencies
+from clutch.lab.load import Load, latencies_of
+
+CHECK_SECONDS_MAX = 60.0
+INTERVALS = 50
+CALLER_BUSY = 0.95
+"""Share of a CPU beyond which the program that calls is the limit."""
+LATE_SECONDS_MAX = 0.001
+"""Calls that are made this much later than they were due make the load, and not the work, what was measured."""
+REFUSED_PAUSE_SECONDS = 0.001
+FRAMEWORKS = {"fastapi", "starlette", "flask", "django", "quart", "litestar", "falcon", "sanic", "aiohttp"}
+
+Ended = tuple[float, float]
+"""When a call has ended, and its latency."""
+
+
+class Executor(Protocol):
+    """What runs calls."""
+
+    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]: ...
+
+    def pids(self) -> list[int]:
+        """Its workers."""
+        ...
+
+    def spent(self) -> tuple[float, float] | None:
+        """Seconds that all calls so far have waited for a slot, and have run; None: it does not know."""
+        ...
+
+    def end(self) -> None: ...
+
+
+class ClutchExecutor:
+    """A pool of Clutch."""
+
+    def __init__(self, module: str, options: dict[str, Any]) -> None:
+        import clutch
+
+        self.pool = clutch.Pool(target=module, name="lab", **options)
+        self.pool.wait_ready(options.get("workers", 1))
+
+    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        return self.pool.submit(function, *args, **kwargs)
+
+    def pids(self) -> list[int]:
+        return [worker["pid"] for worker in self.pool.stats()["workers"] if worker["pid"]]
+
+    def spent(self) -> tuple[float, float] | None:
+        return self.pool.stats()["queued_s"], self.pool.insights().run_seconds
+
+    def end(self) -> None:
+        self.pool.kill_workers()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What has been used up to a time."""
+
+    at: float
+    workers: watching.Usage
+    caller_cpu_s: float
+    spent: tuple[float, float] | None
+
+
+def start(order: dict[str, Any]) -> CallsDriver:
+    return CallsDriver(order)
+
+
+class CallsDriver:
+    def __init__(self, order: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        self.function = found(order["module"], order["name"])
+        self.args, self.kwargs, self.slots = order["args"], order["kwargs"], order["slots"]
+        self.executor = executor_of(order)
+        self.start_s = time.perf_counter() - began
+        try:
+            began = time.perf_counter()
+            self.check(order.get("check_s", CHECK_SECONDS_MAX))
+            self.check_s = time.perf_counter() - began
+        except BaseException:
+            self.executor.end()
+            raise
+
+    def check(self, seconds: float) -> None:
+        future = self.executor.submit(self.function, *self.args, **self.kwargs)
+        try:
+            future.result(seconds)
+        except TimeoutError:
+            if future.done():
+                raise
+            raise TimeoutError(f"one call has not ended within {seconds:g} s") from None
+
+    def hello(self) -> dict[str, Any]:
+        is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
+        return {"start_s": self.start_s, "check_s": self.check_s, "is_async": is_async}
+
+    def pids(self) -> list[int]:
+        return self.executor.pids()
+
+    def end(self) -> None:
+        self.executor.end()
+
+    def measure(self, load: Load, seconds: float) -> dict[str, Any]:
+        return (Closed if load.rate is None else AtRate)(self, load, seconds).figures()
+
+
+class Run:
+    """One measurement. Of what has ended between `first` and `last`, the units are counted."""
+
+    def __init__(self, driver: CallsDriver, load: Load, seconds: float) -> None:
+        self.driver, self.load, self.seconds = driver, load, seconds
+        self.free = threading.Semaphore(load.callers)
+        self.ends: list[Ended] = []
+        self.errors: Counter[str] = Counter()
+        self.pids = driver.pids()
+        thread_before, self.began = time.thread_time(), time.perf_counter()
+        self.first, self.last = self.drive()
+        self.busy = (time.thread_time() - thread_before) / (self.last.at - self.began)
+        for _ in range(load.callers):
+            self.free.acquire()
+        self.settle()
+
+    def drive(self) -> tuple[Sample, Sample]:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """What was under way has ended."""
+
+    def counted(self) -> tuple[list[Ended], float]:
+        """The ends that count, in order, and the time that they took."""
+        raise NotImplementedError
+
+    def sample(self) -> Sample:
+        used, caller = watching.usage(self.pids), watching.cpu_s(os.getpid())
+        return Sample(time.perf_counter(), used, caller, self.driver.executor.spent())
+
+    def call(self, since: float) -> None:
+        driver = self.driver
+        try:
+            future = driver.executor.submit(driver.function, *driver.args, **driver.kwargs)
+        except Exception as error:
+            self.errors[type(error).__name__] += 1
+            self.free.release()
+            time.sleep(REFUSED_PAUSE_SECONDS)
+        else:
+            future.add_done_callback(lambda future: self.ended(future, since))
+
+    def ended(self, future: concurrent.futures.Future[Any], since: float) -> None:
+        now = time.perf_counter()
+        if future.cancelled():
+            self.errors["CancelledError"] += 1
+        elif (error := future.exception()) is not None:
+            self.errors[type(error).__name__] += 1
+        else:
+            self.ends.append((now, now - since))
+        self.free.release()
+
+    def spoiled(self) -> str | None:
+        if self.busy > CALLER_BUSY:
+            return f"the program that calls used {self.busy:.0%} of a CPU: it is the limit, and not the workers"
+        return None
+
+    def figures(self) -> dict[str, Any]:
+        kept, wall = self.counted()
+        latencies = Latencies()
+        latencies.record_many([latency for _, latency in kept])
+        # CPU time was read at other times than those at which the first and the last unit ended.
+        stretch = wall / max(self.last.at - self.first.at, 1e-9)
+        used = self.last.workers - self.first.workers
+        figures: dict[str, Any] = {
+            "units": len(kept),
+            "wall_s": wall,
+            "errors": dict(self.errors),
+            "cpu_s": used.cpu_s * stretch,
+            "load_cpu_s": (self.last.caller_cpu_s - self.first.caller_cpu_s) * stretch,
+            "switches": used.switches,
+            "forced": used.forced,
+            "series": list(series(kept, wall)),
+            "spoiled": self.spoiled(),
+            **(latencies_of(latencies.report()) if kept else {"latency_s": {}}),
+        }
+        if self.first.spent is not None and self.last.spent is not None and kept:
+            pairs = zip(self.last.spent, self.first.spent, strict=True)
+            queued, run = (max(0.0, after - before) * stretch / len(kept) for after, before in pairs)
+            figures |= {"queued_s": queued, "run_s": run}
+        return figures
+
+
+class Closed(Run):
+    """As many calls under way as there are callers. What counts begins once as many have ended as run at a time, so
+    that all slots are busy, and ends with the last that ends in time: calls that all take the same time end in bursts,
+    of which a window that is cut anywhere would have one more or one less."""
+
+    def drive(self) -> tuple[Sample, Sample]:
+        ramp = min(self.driver.slots, self.load.callers)
+        self.call_until(self.began + self.seconds, lambda: len(self.ends) + self.errors.total() >= ramp)
+        first = self.sample()
+        self.ramped = len(self.ends)
+        self.call_until(first.at + self.seconds, lambda: False)
+        last = self.sample()
+        self.until = last.at
+        return first, last
+
+    def call_until(self, until: float, is_enough: Callable[[], bool]) -> None:
+        while (now := time.perf_counter()) < until and not is_enough():
+            if self.free.acquire(timeout=until - now):
+                self.call(time.perf_counter())
+
+    def counted(self) -> tuple[list[Ended], float]:
+        before, kept = self.ends[: self.ramped], [end for end in self.ends[self.ramped :] if end[0] <= self.until]
+        began = before[-1][0] if before else self.first.at
+        return kept, (kept[-1][0] - began if kept else self.until - began)
+
+
+class AtRate(Run):
+    """A call whenever one is due, whatever became of those before. All that was due counts, from when it was due."""
+
+    def drive(self) -> tuple[Sample, Sample]:
+        self.lates: list[float] = []
+        first = self.sample()
+        self.began = first.at
+        for due in dues(self.load, self.seconds):
+            if (wait := self.began + due - time.perf_counter()) > 0:
+                time.sleep(wait)
+            if self.free.acquire(blocking=False):
+                self.lates.append(time.perf_counter() - self.began - due)
+            else:
+                self.free.acquire()
+            self.call(self.began + due)
+        time.sleep(max(0.0, self.began + self.seconds - time.perf_counter()))
+        return first, self.sample()
+
+    def settle(self) -> None:
+        self.last = self.sample()
+
+    def counted(self) -> tuple[list[Ended], float]:
+        kept = sorted(self.ends)
+        return kept, max(self.seconds, kept[-1][0] - self.began if kept else 0.0)
+
+    def spoiled(self) -> str | None:
+        latencies = sorted(latency for _, latency in self.ends)
+        lates = sorted(self.lates)
+        if lates and (late := lates[int(len(lates) * 0.99)]) > max(LATE_SECONDS_MAX, middle(latencies) / 2):
+            return f"the rate could not be offered: calls were made {late * 1e3:.1f} ms after they were due (p99)"
+        return super().spoiled()
+
+
+def middle(ordered: list[float]) -> float:
+    return ordered[len(ordered) // 2] if ordered else 0.0
+
+
+def dues(load: Load, seconds: float) -> Iterator[float]:
+    """When calls are due, from the beginning."""
+    assert load.rate is not None
+    if not load.is_poisson:
+        yield from itertools.takewhile(lambda due: due < seconds, (nr / load.rate for nr in itertools.count()))
+        return
+    draw, due = random.Random(load.seed), 0.0
+    while (due := due + draw.expovariate(load.rate)) < seconds:
+        yield due
+
+
+def series(ends: list[Ended], wall: float) -> Iterator[tuple[float, int, float]]:
+    """By intervals that end with the last unit: their end, units, the longest latency."""
+    if wall <= 0 or not ends:
+        return
+    began = ends[-1][0] - wall
+    counts, longest = [0] * INTERVALS, [0.0] * INTERVALS
+    for at, latency in ends:
+        nr = max(0, min(INTERVALS - 1, int((at - began) / wall * INTERVALS)))
+        counts[nr] += 1
+        longest[nr] = max(longest[nr], latency)
+    for nr in range(INTERVALS):
+        yield (nr + 1) * wall / INTERVALS, counts[nr], longest[nr]
+
+
+def executor_of(order: dict[str, Any]) -> Executor:
+    if order["executor"] == "clutch":
+        return ClutchExecutor(order["module"], order["options"])
+    peer: Any = importlib.import_module(order["executor"])
+    return peer.start(order)
+
+
+def found(module: str, name: str) -> Any:
+    """The function. Raises AttributeError or ImportError, or TypeError for what is an app rather than a function."""
+    function: Any = importlib.import_module(module)
+    for part in name.split("."):
+        function = getattr(function, part)
+    if not callable(function):
+        raise TypeError(f"{module}:{name} is a value of type {type(function).__name__}, which cannot be called")
+    if (framework := type(function).__module__.partition(".")[0]) in FRAMEWORKS:
+        raise TypeError(f"{module}:{name} is an app of {framework}; say which path to ask for, such as --path /")
+    return function

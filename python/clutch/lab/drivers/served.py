@@ -1,0 +1,255 @@
+"""A server, of Clutch or of somebody else, and the load of its clients over HTTP or TCP."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from clutch.lab import generator, watching
+from clutch.lab.load import Load, latencies_of
+
+START_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 8.0
+CHECK_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.02
+SHOWN_BYTES = 4_000
+BODIES = 64
+"""Bodies that a function is asked for; they are used in turn."""
+ANSWER_BYTES_MAX = 1 << 20
+QUIET_SECONDS = 0.2
+"""After so long without more, the answer over TCP is whole."""
+HTTP_OK = range(200, 400)
+GRACE_SECONDS = 10.0
+
+
+class Wrong(Exception):
+    """The server has started, and does not answer as it should."""
+
+
+def start(order: dict[str, Any]) -> ServedDriver:
+    return ServedDriver(order)
+
+
+class ServedDriver:
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.process: subprocess.Popen[bytes] | None = None
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
+        self.host, self.port = order.get("host", "127.0.0.1"), order.get("port") or free_port()
+        self.client: generator.Load | None = None
+        self.connections = 0
+        self.bodies = [bodies_of(request) for request in order.get("requests", ())]
+        began = time.perf_counter()
+        try:
+            if "command" in order:
+                self.process = self.started(order["command"], order.get("environment", {}))
+            self.wait_listening(began + START_SECONDS_MAX)
+            self.start_s = time.perf_counter() - began
+            began = time.perf_counter()
+            self.check()
+            self.check_s = time.perf_counter() - began
+        except BaseException as error:
+            self.end()
+            if said := self.tail():
+                error.add_note(said)
+            raise
+
+    def started(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """In a session of its own, as a service runs: where the scheduler shares CPUs among sessions, the number of
+        threads of the load takes nothing from the server."""
+        return subprocess.Popen(
+            [part.format(port=self.port) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+
+    def wait_listening(self, until: float) -> None:
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
+                return
+            if self.process is None:
+                raise Wrong(f"nothing listens on {self.host}:{self.port}")
+            if self.process.poll() is not None:
+                raise Wrong(f"the server ended with {self.process.returncode} before it listened")
+            if time.perf_counter() > until:
+                raise Wrong(f"the server does not listen after {START_SECONDS_MAX:.0f} s")
+            time.sleep(LOOK_SECONDS)
+
+    def check(self) -> None:
+        """Have each request answered once. What a server of TCP answers is kept: all later answers are to be alike."""
+        if self.order["kind"] == "tcp":
+            self.answer = self.answered()
+            return
+        for request, bodies in zip(self.order["requests"], self.bodies, strict=True):
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=CHECK_SECONDS_MAX)
+            with contextlib.closing(connection):
+                what = f"{request['method']} {request['path']}"
+                try:
+                    headers = dict(request["headers"])
+                    connection.request(request["method"], request["path"], bodies[0] if bodies else None, headers)
+                    answer = connection.getresponse()
+                    text = answer.read(ANSWER_BYTES_MAX)
+                except (OSError, http.client.HTTPException) as error:
+                    raise Wrong(f"{what} is not answered: {type(error).__name__}: {error}") from error
+            if answer.status not in HTTP_OK:
+                shown = text[:500].decode(errors="replace")
+                raise Wrong(f"{what} is answered with {answer.status} {answer.reason}: {shown}")
+
+    def answered(self) -> bytes:
+        message, until = bytes(self.order["message"]), self.order["until"]
+        found = b""
+        with socket.create_connection((self.host, self.port), CHECK_SECONDS_MAX) as connection:
+            connection.sendall(message)
+            with contextlib.suppress(TimeoutError):
+                while len(found) < ANSWER_BYTES_MAX and (more := connection.recv(1 << 16)):
+                    found += more
+                    if until is not None and found.endswith(bytes(until)):
+                        return found
+                    connection.settimeout(QUIET_SECONDS)
+        if not found or until is not None:
+            raise Wrong(
+                f"{message!r} is answered with {found[:100]!r}" + (f", without {bytes(until)!r}" if until else "")
+            )
+        return found
+
+    def hello(self) -> dict[str, Any]:
+        return {"start_s": self.start_s, "check_s": self.check_s, **self.state()[0]}
+
+    def state(self) -> tuple[dict[str, Any], tuple[float, float] | None]:
+        """What `clutch ps` knows: the interface of the app, and seconds that requests have waited and run."""
+        if self.process is None or not self.order.get("is_clutch", "clutch" in self.order.get("command", [])):
+            return {}, None
+        asked = [sys.executable, "-m", "clutch", "ps", "--pid", str(self.process.pid), "--json"]
+        done = subprocess.run(asked, capture_output=True, timeout=30)
+        with contextlib.suppress(ValueError, LookupError):
+            pool = json.loads(done.stdout)["pools"][0]
+            run = pool.get("run_s")
+            return {"interface": pool["image"]["interface"]}, None if run is None else (pool["queued_s"], run)
+        return {}, None
+
+    def pids(self) -> list[int]:
+        root = self.process.pid if self.process is not None else self.order.get("pid")
+        return watching.below(root) if root else []
+
+    def measure(self, load: Load, seconds: float) -> dict[str, Any]:
+        client = self.client_of(load.callers)
+        before, spent_before = watching.usage(self.pids()), self.state()[1]
+        report = json.loads(
+            client.measure(json.dumps({"seconds": seconds, "arrivals": arrivals(load), "grace_seconds": GRACE_SECONDS}))
+        )
+        used, spent = watching.usage(self.pids()) - before, self.state()[1]
+        units, wall = report["answers"], report["seconds"]
+        sliced = report["series"]
+        slices = zip(sliced["answers"], sliced["max_us"], strict=True)
+        figures: dict[str, Any] = {
+            "units": units,
+            "wall_s": wall,
+            "errors": report["errors"],
+            "cpu_s": used.cpu_s,
+            "load_cpu_s": report["cpu_s"],
+            "switches": used.switches,
+            "forced": used.forced,
+            "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(slices)],
+            "spoiled": report["spoiled"],
+            **(latencies_of(report) if units else {"latency_s": {}}),
+        }
+        if spent is not None and spent_before is not None and units:
+            figures["queued_s"], figures["run_s"] = (
+                max(0.0, after - earlier) / units for after, earlier in zip(spent, spent_before, strict=True)
+            )
+        return figures
+
+    def client_of(self, connections: int) -> generator.Load:
+        """Connections are kept from one measurement to the next, as those of clients are."""
+        if self.client is None or connections != self.connections:
+            if self.client is not None:
+                self.client.close()
+            threads = 1 if connections < 2 or len(os.sched_getaffinity(0)) < 8 else 2
+            address = f"[{self.host}]" if ":" in self.host else socket.gethostbyname(self.host)
+            plan = {
+                "address": f"{address}:{self.port}",
+                "protocol": self.protocol(),
+                "connections": connections,
+                "threads": threads,
+            }
+            self.client = generator.Load(json.dumps(plan), self.bodies)
+            self.connections = connections
+        return self.client
+
+    def protocol(self) -> dict[str, Any]:
+        if self.order["kind"] == "http":
+            names = ("weight", "method", "path", "headers")
+            return {"http": {"requests": [{name: one[name] for name in names} for one in self.order["requests"]]}}
+        until = self.order["until"]
+        answer = {"exact": list(self.answer)} if until is None else {"until": until}
+        return {"tcp": {"message": self.order["message"], "answer": answer}}
+
+    def tail(self) -> str:
+        """The end of what the server has printed."""
+        self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, self.output.tell() - SHOWN_BYTES))
+        return self.output.read().decode(errors="replace").strip()
+
+    def end(self) -> None:
+        if self.client is not None:
+            self.client.close()
+        if self.process is not None:
+            stop(self.process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL to those of its session that are left."""
+    left = watching.below(process.pid)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS_MAX)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == process.pid:
+                os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def arrivals(load: Load) -> Any:
+    if load.rate is None:
+        return "closed"
+    if load.is_poisson:
+        return {"poisson": {"per_second": load.rate, "seed": load.seed}}
+    return {"even": {"per_second": load.rate}}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def bodies_of(request: dict[str, Any]) -> list[bytes]:
+    """The bodies of a request; none: it has no body. Raises what the user's function raises."""
+    if request["body_function"] is not None:
+        module, _, name = request["body_function"].partition(":")
+        function: Any = importlib.import_module(module)
+        for part in name.split("."):
+            function = getattr(function, part)
+        return [encoded(function()) for _ in range(BODIES)]
+    return [] if request["body"] is None else [base64.b64decode(request["body"])]
+
+
+def encoded(body: Any) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    return bytes(body) if isinstance(body, bytes | bytearray | memoryview) else json.dumps(body).encode()

@@ -1,0 +1,95 @@
+"""What is asked of work, and what a measurement of it has shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PERCENTILES = ("50", "75", "90", "95", "99", "99.9")
+
+
+@dataclass(frozen=True)
+class Load:
+    """`callers` at a time, each asking again when it has its answer; or, with a `rate`, so many units a second,
+    whatever became of those before: at even intervals, or as independent clients come (Poisson)."""
+
+    callers: int
+    rate: float | None = None
+    is_poisson: bool = False
+    seed: int = 0
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return f"{self.callers} at a time"
+        how = "as a Poisson process" if self.is_poisson else "evenly"
+        return f"{self.rate:g}/s {how}, at most {self.callers} under way"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one measurement. Times in seconds, memory in bytes.
+
+    `cpu_s`: of the processes that do the work; `load_cpu_s`: of the program that asks for it.
+    """
+
+    units: int
+    wall_s: float
+    cpu_s: float
+    load_cpu_s: float
+    errors: dict[str, int]
+    latency_s: dict[str, float]
+    """By percentile, `"50"` to `"99.9"`: from the call to its result, with the wait for a slot; at a rate, from the
+    time at which it was due."""
+    switches: int
+    forced: int
+    pss_bytes: int
+    cpus: list[int | None]
+    """Of each process: the CPU that it ran on last."""
+    others_cpu_s: float = 0.0
+    """CPU time that other programs of this machine took meanwhile."""
+    idle_s: float = 0.0
+    """Time that its CPUs were idle, together."""
+    queued_s: float | None = None
+    """Mean wait of a unit for a slot; None: not known."""
+    run_s: float | None = None
+    """Mean run time of a unit."""
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """Latency by percentile: percents, seconds."""
+    series: list[tuple[float, int, float]] = field(default_factory=list)
+    """By intervals: their end, units, the longest latency."""
+    spoiled: str | None = None
+    """Why these figures are those of the load rather than of the work."""
+
+    @property
+    def rate(self) -> float:
+        """Units a second."""
+        return self.units / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def cpu_each_s(self) -> float:
+        return self.cpu_s / self.units if self.units else 0.0
+
+    @property
+    def cpu_share(self) -> float:
+        """CPUs that the work used."""
+        return self.cpu_s / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def error_share(self) -> float:
+        failed = sum(self.errors.values())
+        return failed / (failed + self.units) if failed else 0.0
+
+    @classmethod
+    def of_data(cls, data: dict[str, Any]) -> Figures:
+        """Raises TypeError where fields are missing or unknown."""
+        pairs = {name: [tuple(point) for point in data.get(name, ())] for name in ("curve", "series")}
+        return cls(**{**data, **pairs})
+
+
+def latencies_of(report: dict[str, Any]) -> dict[str, Any]:
+    """The fields of figures from a report of `clutch._core.Latencies` or `Load`."""
+    names = {percentile: f"p{percentile.replace('.', '')}_us" for percentile in PERCENTILES}
+    return {
+        "latency_s": {percentile: report[name] / 1e6 for percentile, name in names.items()},
+        "curve": [(percent, us / 1e6) for percent, us in report["by_percentile"]],
+    }

@@ -1,0 +1,212 @@
+"""What a benchmark and a tuning have to show, as reports."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from clutch.lab.benching import Bench, cautions
+from clutch.lab.comparing import Ratio
+from clutch.lab.load import Figures
+from clutch.lab.machine import facts, packages
+from clutch.lab.report import Axis, HeatMap, Line, Lines, Report, Sheet
+from clutch.lab.setting import Setting
+from clutch.lab.tuning import Found, typical
+from clutch.lab.work import Work
+
+LINES_MAX = 8
+"""Contenders whose curves are drawn: the best."""
+
+
+def headings(unit: str) -> list[str]:
+    return [f"{unit}/s", "p50 ms", "p99 ms", "CPU µs each", "CPUs", "MB", "of ideal", "errors"]
+
+
+def row_of(figures: Figures, ideal: float | None) -> list[str]:
+    """The cells of `headings`."""
+    latency = [milliseconds(figures.latency_s.get(percentile)) for percentile in ("50", "99")]
+    errors = sum(figures.errors.values())
+    return [
+        ("!" if figures.spoiled else "") + figure(figures.rate),
+        *latency,
+        f"{figures.cpu_each_s * 1e6:,.0f}" if figures.cpu_s else "",
+        f"{figures.cpu_share:.2f}" if figures.cpu_s else "",
+        f"{figures.pss_bytes / 1e6:,.0f}" if figures.pss_bytes else "",
+        f"{figures.rate / ideal:.0%}" if ideal else "",
+        f"{errors:,}" if errors else "",
+    ]
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else figure(seconds * 1e3)
+
+
+def figure(value: float) -> str:
+    """Three or four digits that count."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def bench_report(bench: Bench, ratios: Mapping[str, Ratio], cpus: int) -> Report:
+    report = Report(f"{bench.work}", bench.machine, data=bench.as_data())
+    lines = []
+    for name, cell in bench.cells.items():
+        ratio = ratios.get(name)
+        more = ["", ""] if ratio is None else [str(ratio), ratio.verdict.value]
+        lines.append([name, *row_of(cell.middle, cell.ideal(cpus)), *(more if ratios else [])])
+    head = ["", *headings(bench.unit), *(["to the saved", ""] if ratios else [])]
+    failed = [f"{name} fails: {reason.splitlines()[0]}" for name, reason in bench.failed.items()]
+    report.sheets.append(Sheet("", head, lines, failed))
+    report.sheets += [sheet for sheet in [times(bench)] if sheet is not None]
+    report.charts += [
+        *heat_maps(bench),
+        *curves({name: cell.rounds for name, cell in bench.cells.items()}),
+        *over_slots(bench, cpus),
+    ]
+    report.advice += cautions(bench)
+    report.notes += [f"{kind}: {count:,}" for kind, count in errors_of(bench).items()]
+    if ratios:
+        report.data["against"] = {name: as_data(ratio) for name, ratio in ratios.items()}
+    return report
+
+
+def times(bench: Bench) -> Sheet | None:
+    """Where the time of a unit goes, for those that tell."""
+    lines = []
+    for name, cell in bench.cells.items():
+        one = cell.middle
+        if one.run_s is None or one.queued_s is None or one.run_s <= 0:
+            continue
+        cpu = min(1.0, one.cpu_each_s / one.run_s)
+        alone = 0.0
+        if cell.alone is not None and cell.alone.run_s:
+            alone = max(0.0, cell.alone.run_s - cell.alone.cpu_each_s) / one.run_s
+        rest = max(0.0, 1 - cpu - alone)
+        shares = [f"{cpu:.0%}", f"{min(alone, 1 - cpu):.0%}", f"{rest:.0%}"]
+        switches = f"{one.switches / one.units:.2f}" if one.units else ""
+        placed = " ".join("·" if cpu is None else str(cpu) for cpu in one.cpus[:16])
+        lines.append(
+            [
+                name,
+                milliseconds(one.queued_s),
+                milliseconds(one.run_s),
+                *shares,
+                switches,
+                f"{cell.start_s:.2f}",
+                placed,
+            ]
+        )
+    if not lines:
+        return None
+    head = ["", "queue ms", "run ms", "computes", "waits", "for GIL or CPU", "switches each", "start s", "last CPUs"]
+    note = "for GIL or CPU: run time beyond that of a unit alone, less its CPU time"
+    return Sheet("where a unit's time goes", head, lines, [note])
+
+
+def heat_maps(bench: Bench) -> list[HeatMap]:
+    """Of each profile that was measured in more than one size of both kinds."""
+    by_profile: dict[str, dict[tuple[int, int], float]] = {}
+    names = {"thread": "threads", "async": "tasks", "greenlet": "tasks"}
+    for cell in bench.cells.values():
+        profile = cell.options.get("profile")
+        if profile in names:
+            at = (cell.options["workers"], cell.options.get(names[profile], 1))
+            by_profile.setdefault(profile, {})[at] = cell.middle.rate
+    found = []
+    for profile, rates in by_profile.items():
+        rows, columns = sorted({at[0] for at in rates}), sorted({at[1] for at in rates})
+        if len(rows) > 1 and len(columns) > 1:
+            values = [[rates.get((row, column)) for column in columns] for row in rows]
+            unit = f"{bench.unit}/s"
+            texts = list(map(str, columns)), list(map(str, rows))
+            found.append(HeatMap(f"{profile}: {unit}", names[profile], texts[0], "workers", texts[1], values, unit))
+    return found
+
+
+def curves(rounds: Mapping[str, Sequence[Figures]]) -> list[Lines]:
+    """Latency by percentile, and the longest latency over time, of the best."""
+    best = sorted(rounds, key=lambda name: -statistics.median(one.rate for one in rounds[name]))[:LINES_MAX]
+    middle = {name: typical(rounds[name]) for name in best}
+    shown = [Line(name, [(x, y * 1e3) for x, y in one.curve]) for name, one in middle.items() if one.curve]
+    found = []
+    if shown:
+        found.append(Lines("latency by percentile", Axis("percentile", "percentile"), Axis("ms", "log"), shown))
+    memory = []
+    for name in best:
+        at, points = 0.0, []
+        for one in rounds[name]:
+            at += one.wall_s
+            points.append((at, one.pss_bytes / 1e6))
+        memory.append(Line(name, points))
+    if memory and all(len(line.points) > 1 for line in memory):
+        found.append(Lines("memory over time under load", Axis("s"), Axis("MB"), memory))
+    return found
+
+
+def over_slots(bench: Bench, cpus: int) -> list[Lines]:
+    """Rate against slots, each profile a line, beside the ideal."""
+    by_profile: dict[str, list[tuple[float, float]]] = {}
+    ideal: dict[float, float] = {}
+    for cell in bench.cells.values():
+        if cell.slots is not None:
+            by_profile.setdefault(str(cell.options.get("profile")), []).append((cell.slots, cell.middle.rate))
+            if (rate := cell.ideal(cpus)) is not None:
+                ideal[cell.slots] = max(ideal.get(cell.slots, 0.0), rate)
+    if len({x for points in by_profile.values() for x, _ in points}) < 2:
+        return []
+    shown = [Line(profile, sorted(points)) for profile, points in by_profile.items()]
+    shown.append(Line("ideal", sorted(ideal.items()), is_ideal=True))
+    return [Lines("rate against slots", Axis("slots", "log"), Axis(f"{bench.unit}/s"), shown)]
+
+
+def errors_of(bench: Bench) -> dict[str, int]:
+    """By contender and kind."""
+    found: dict[str, int] = {}
+    for name, cell in bench.cells.items():
+        for one in cell.rounds:
+            for kind, count in one.errors.items():
+                found[f"errors of {name}, {kind}"] = found.get(f"errors of {name}, {kind}", 0) + count
+    return found
+
+
+def tune_report(work: Work, found: Found) -> Report:
+    report = Report(f"{work}: what to run", facts(), data=tune_data(found))
+    lines = []
+    for setting, rounds in found.played.items():
+        ratio = found.ratios.get(setting)
+        one = typical(rounds)
+        row = row_of(one, found.probe.ideal(setting, one.cpu_each_s))
+        lines.append(
+            [str(setting), *row, "" if ratio is None else str(ratio), "" if ratio is None else ratio.verdict.value]
+        )
+    report.sheets.append(Sheet("the final", ["", *headings(work.unit), "to the winner", ""], lines))
+    report.advice += [*found.probe.sentences(), *found.cautions()]
+    report.charts += curves({str(setting): rounds for setting, rounds in found.played.items()})
+    report.notes += [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in found.failed.items()]
+    return report
+
+
+def tune_data(found: Found) -> dict[str, Any]:
+    def by_name(of: Mapping[Setting, Any]) -> dict[str, Any]:
+        return {str(setting): value for setting, value in of.items()}
+
+    return {
+        "winner": found.winner.options(),
+        "probe": {**asdict(found.probe), "waits": found.probe.waits},
+        "tried": {name: asdict(figures) for name, figures in by_name(found.tried).items()},
+        "failed": by_name(found.failed),
+        "played": {name: [asdict(one) for one in rounds] for name, rounds in by_name(found.played).items()},
+        "ratios": {name: as_data(ratio) for name, ratio in by_name(found.ratios).items()},
+        "deployed": found.deployed,
+        "cautions": found.cautions(),
+        "seconds": found.seconds,
+        "machine": facts(),
+        "packages": packages(),
+    }
+
+
+def as_data(ratio: Ratio) -> dict[str, Any]:
+    return {**asdict(ratio), "verdict": ratio.verdict.value}
