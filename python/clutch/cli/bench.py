@@ -12,7 +12,7 @@ from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
 from clutch.errors import ClutchError
-from clutch.lab import benching
+from clutch.lab import benching, presets
 from clutch.lab.benching import Bench, Contender, contender_of
 from clutch.lab.comparing import ROUNDS_MIN, Verdict
 from clutch.lab.load import Load
@@ -41,16 +41,25 @@ WORSE_EXIT_CODE = 3
     type=click.Path(path_type=Path),
     help=f"Compare with a saved file; exit with {WORSE_EXIT_CODE} where a setting is worse.",
 )
+@click.option(
+    "--scale", type=click.Choice(["small", "full"]), default="small", show_default=True, help="Size of a preset."
+)
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
 @json_flag
 @click.pass_context
 def command(context: click.Context, target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Measure calls of a function with these arguments, requests to an app or a server, answers over TCP, or jobs.
 
-    TARGET is MODULE:FUNCTION; MODULE:APP with --path; or the URL of a server that runs already. Each setting has a pool
+    TARGET is MODULE:FUNCTION; MODULE:APP with --path; the URL of a server that runs already; or a preset, one of
+    profiles, grid, enqueue, tcp, drain. Each setting has a pool
     of its own, started afresh; rounds go through all of them in turn. A VALUE is read as JSON where it is JSON, else as
     text.
     """
+    if target in presets.PRESETS:
+        report = presets.run(target, given["scale"], lab.tell)
+        lab.write_page(report, given["html"])
+        click.echo(json.dumps(report.as_data()) if as_json else report.as_text())
+        return
     work = lab.work_of(target, arguments, given)
     load = lab.load_of(given, work, given["seed"])
     contenders = contenders_of(work, load, given)

@@ -17,6 +17,8 @@ class Load:
     rate: float | None = None
     is_poisson: bool = False
     seed: int = 0
+    recycles: bool = False
+    """Whether a worker is replaced in the middle of it."""
 
     def __str__(self) -> str:
         if self.rate is None:
@@ -57,6 +59,10 @@ class Figures:
     """Latency by percentile: percents, seconds."""
     series: list[tuple[float, int, float]] = field(default_factory=list)
     """By intervals: their end, units, the longest latency."""
+    deepest: int | None = None
+    """Most units that waited for a slot at a time; None: not known."""
+    recycled_s: float | None = None
+    """How long it took to replace a worker meanwhile."""
     spoiled: str | None = None
     """Why these figures are those of the load rather than of the work."""
 

@@ -29,7 +29,7 @@ class Setting:
     def options(self) -> dict[str, Any]:
         """Options of a `Pool`."""
         sizes = {"workers": self.workers}
-        if self.profile == "thread":
+        if self.profile == "thread" or (self.profile == "async" and self.threads > 1):
             sizes["threads"] = self.threads
         if self.profile in ("async", "greenlet"):
             sizes["tasks"] = self.tasks

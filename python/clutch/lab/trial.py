@@ -63,6 +63,14 @@ class Trial:
         """Put it under load for so long. Raises TrialFailed."""
         return Figures.of_data(self._ask({"load": asdict(load), "seconds": seconds}, 2 * seconds + LATE_SECONDS))
 
+    def pids(self) -> list[int]:
+        """Processes that the trial has started, as of now."""
+        return watching.below(self._process.pid)[1:]
+
+    def memory(self) -> int:
+        """Bytes of all its processes together, that of the calling program included."""
+        return watching.pss_bytes(watching.below(self._process.pid))
+
     def _ask(self, what: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):

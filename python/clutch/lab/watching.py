@@ -64,6 +64,13 @@ def cpu_s(pid: int) -> float:
     return 0.0
 
 
+def task_cpu_s(pid: int, task: int) -> float | None:
+    """CPU time of one thread; None: it has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[0]) / 1e9
+    return None
+
+
 def machine() -> Machine:
     """Of the CPUs that this process may use."""
     mine = {f"cpu{nr}" for nr in os.sched_getaffinity(0)}

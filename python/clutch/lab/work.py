@@ -181,7 +181,7 @@ class JobRun:
 def serve_flags(setting: Setting) -> list[str]:
     """The setting as flags of `clutch serve`. Profile `auto`: the one that Clutch chooses for such an app."""
     flags = [*([] if setting.profile == "auto" else ["-k", setting.profile]), "-w", str(setting.workers)]
-    if setting.profile == "thread":
+    if setting.threads > 1 or setting.profile == "thread":
         flags += ["--threads", str(setting.threads)]
     if setting.profile in ("async", "greenlet"):
         flags += ["--worker-connections", str(setting.tasks)]

@@ -21,6 +21,7 @@ from clutch.lab.load import Load, latencies_of
 
 CHECK_SECONDS_MAX = 60.0
 INTERVALS = 50
+LOOK_SECONDS = 0.02
 CALLER_BUSY = 0.95
 """Share of a CPU beyond which the program that calls is the limit."""
 LATE_SECONDS_MAX = 0.001
@@ -65,6 +66,14 @@ class ClutchExecutor:
 
     def spent(self) -> tuple[float, float] | None:
         return self.pool.stats()["queued_s"], self.pool.insights().run_seconds
+
+    def queued(self) -> int:
+        """Calls that wait for a slot."""
+        return self.pool.stats()["queued"]
+
+    def recycle(self) -> None:
+        """Replace the first worker."""
+        self.pool.recycle(self.pool.stats()["workers"][0]["nr"])
 
     def end(self) -> None:
         self.pool.kill_workers()
@@ -131,8 +140,10 @@ class Run:
         self.ends: list[Ended] = []
         self.errors: Counter[str] = Counter()
         self.pids = driver.pids()
+        self.watch = Watch(driver.executor, load, seconds)
         thread_before, self.began = time.thread_time(), time.perf_counter()
-        self.first, self.last = self.drive()
+        with self.watch:
+            self.first, self.last = self.drive()
         self.busy = (time.thread_time() - thread_before) / (self.last.at - self.began)
         for _ in range(load.callers):
             self.free.acquire()
@@ -194,6 +205,8 @@ class Run:
             "switches": used.switches,
             "forced": used.forced,
             "series": list(series(kept, wall)),
+            "deepest": self.watch.deepest,
+            "recycled_s": self.watch.recycled_s,
             "spoiled": self.spoiled(),
             **(latencies_of(latencies.report()) if kept else {"latency_s": {}}),
         }
@@ -202,6 +215,42 @@ class Run:
             queued, run = (max(0.0, after - before) * stretch / len(kept) for after, before in pairs)
             figures |= {"queued_s": queued, "run_s": run}
         return figures
+
+
+class Watch:
+    """What is looked at, and done to it, while work is under load: by a thread of its own, for a pool of Clutch."""
+
+    def __init__(self, executor: Executor, load: Load, seconds: float) -> None:
+        self.executor = executor if isinstance(executor, ClutchExecutor) else None
+        self.looks, self.recycles = load.rate is not None, load.recycles
+        self.seconds = seconds
+        self.deepest: int | None = None
+        self.recycled_s: float | None = None
+        self.is_over = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def __enter__(self) -> None:
+        jobs = [self.look] * self.looks + [self.recycle] * self.recycles if self.executor is not None else []
+        self.threads = [threading.Thread(target=job) for job in jobs]
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def look(self) -> None:
+        assert self.executor is not None
+        while not self.is_over.wait(LOOK_SECONDS):
+            self.deepest = max(self.deepest or 0, self.executor.queued())
+
+    def recycle(self) -> None:
+        assert self.executor is not None
+        self.is_over.wait(self.seconds / 3)
+        began = time.perf_counter()
+        self.executor.recycle()
+        self.recycled_s = time.perf_counter() - began
 
 
 class Closed(Run):

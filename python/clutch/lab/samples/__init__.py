@@ -1,0 +1,1 @@
+"""The work of the presets: what the published experiments ran."""
