@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.99
 DRAWS = 2_000
-ROUNDS_MIN = 6
-"""Fewer rounds cannot tell anything at this confidence: all of five agree by chance once in 16."""
+ROUNDS_MIN = 8
+"""Fewer rounds cannot tell anything at this confidence: all of seven agree by chance once in 64."""
 
 T = TypeVar("T")
 

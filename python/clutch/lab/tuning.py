@@ -26,7 +26,7 @@ from clutch.lab.work import Work
 
 FINALISTS = 4
 ROUNDS = 20
-ROUNDS_MIN = 6
+ROUNDS_MIN = 8
 WINDOW_SECONDS, WINDOW_SECONDS_MAX = 0.3, 2.0
 FINAL_SHARE = 0.45
 """Of the budget."""
