@@ -108,7 +108,7 @@ test-python: built ## the Python suite; ARGS="-k words" picks tests
 	CLUTCH_TEST_WHEELS=$(TESTED_WHEEL) $(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: built chromium ## of the Python suite, what runs in a real browser
-	$(BIN)/python -m pytest tests/e2e/serve/test_serve_browser.py
+	$(BIN)/python -m pytest tests/e2e/serve/test_serve_browser.py tests/e2e/lab/test_page_browser.py
 
 test-wheel: built ## the wheels in dist/ that an interpreter is here for: each in an empty environment
 	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py
