@@ -1,7 +1,7 @@
 """`python -m benches.lab tune|alike|planted [NAME…]`: whether the lab's conclusions hold.
 
-`tune`: the rate of what a tuning chooses to that of the best of the whole grid. `alike`, `planted`: verdicts on two that
-are the same, and on two of which one does 5 % more work.
+`tune`: the rate of what a tuning chooses to that of the best of the whole grid. `alike`, `planted`: verdicts on two
+that are the same, and on two of which one does 5 % more work.
 """
 
 from __future__ import annotations

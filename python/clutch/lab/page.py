@@ -16,10 +16,7 @@ from typing import Any
 
 from clutch.lab.figures import figures
 from clutch.lab.markup import beside, escaped, head, items, prose, scrolling, table
-from clutch.lab.report import Report, Sheet
-
-WARNING = "Warning: "
-"""What advice begins with that is about something to be careful of."""
+from clutch.lab.report import WARNING, Report, Sheet
 
 PAGE = """\
 <!DOCTYPE html>

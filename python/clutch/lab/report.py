@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 INDENT = 2
+WARNING = "Warning: "
+"""How advice begins that makes figures less than they seem."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from clutch.lab.benching import Bench, cautions
 from clutch.lab.comparing import Ratio
 from clutch.lab.load import Figures
 from clutch.lab.machine import facts, packages
-from clutch.lab.report import Axis, HeatMap, Line, Lines, Report, Sheet
+from clutch.lab.report import WARNING, Axis, HeatMap, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
 from clutch.lab.tuning import Found, typical
 from clutch.lab.work import Work
@@ -66,7 +66,7 @@ def bench_report(bench: Bench, ratios: Mapping[str, Ratio], cpus: int) -> Report
         *curves({name: cell.rounds for name, cell in bench.cells.items()}),
         *over_slots(bench, cpus),
     ]
-    report.advice += cautions(bench)
+    report.advice += [f"{WARNING}{caution}" for caution in cautions(bench)]
     report.notes += [f"{kind}: {count:,}" for kind, count in errors_of(bench).items()]
     if ratios:
         report.data["against"] = {name: as_data(ratio) for name, ratio in ratios.items()}
@@ -130,7 +130,7 @@ def curves(rounds: Mapping[str, Sequence[Figures]]) -> list[Lines]:
     """Latency by percentile, and the longest latency over time, of the best."""
     best = sorted(rounds, key=lambda name: -statistics.median(one.rate for one in rounds[name]))[:LINES_MAX]
     middle = {name: typical(rounds[name]) for name in best}
-    shown = [Line(name, [(x, y * 1e3) for x, y in one.curve]) for name, one in middle.items() if one.curve]
+    shown = [Line(name, [(x, y * 1e3) for x, y in one.curve if x < 100]) for name, one in middle.items() if one.curve]
     found = []
     if shown:
         found.append(Lines("latency by percentile", Axis("percentile", "percentile"), Axis("ms", "log"), shown))
@@ -183,7 +183,7 @@ def tune_report(work: Work, found: Found) -> Report:
             [str(setting), *row, "" if ratio is None else str(ratio), "" if ratio is None else ratio.verdict.value]
         )
     report.sheets.append(Sheet("the final", ["", *headings(work.unit), "to the winner", ""], lines))
-    report.advice += [*found.probe.sentences(), *found.cautions()]
+    report.advice += [*found.probe.sentences(), *(f"{WARNING}{caution}" for caution in found.cautions())]
     report.charts += curves({str(setting): rounds for setting, rounds in found.played.items()})
     report.notes += [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in found.failed.items()]
     return report

@@ -128,7 +128,7 @@ def rates(what: str, played: Played) -> Sheet:
 
 def curves(played: Played) -> Lines:
     lines = [
-        Line(name, [(percent, seconds * 1e3) for percent, seconds in one.curve])
+        Line(name, [(percent, seconds * 1e3) for percent, seconds in one.curve if percent < 100])
         for name, by in played.items()
         for one in by.values()
     ]
