@@ -106,7 +106,7 @@ class PoolCore:
         self,
     ) -> tuple[
         int,
-        tuple[float, float, float],
+        tuple[float, float, float, float],
         list[tuple[str, float, tuple[tuple[Any, ...], dict[str, Any] | None] | None]],
     ]: ...
     def _is_awaited(self, id: int) -> bool: ...

@@ -225,10 +225,12 @@ class Dispatcher:
 
     def _made_plane(self) -> _core.Plane:
         from clutch import _core
+        from clutch.config.limits import usable_cpus
 
         if self._plane is None:
             identity = {"config": str(self.config.file.resolve()), "folder": sockets.working_folder()}
-            self._plane = _core.Plane(json.dumps({**identity, "is_program": False}), Host(self))
+            identity |= {"is_program": False, "cpus": usable_cpus()}
+            self._plane = _core.Plane(json.dumps(identity), Host(self))
         return self._plane
 
     def _told_fronts(self) -> dict[str, dict[str, Any]]:

@@ -67,6 +67,9 @@ class Insights:
     slowest: tuple[SlowCall, ...]
     """The calls and items that ran longest of all that have ended, at most five, the longest first. Those that a
     deadline, a cancel or the death of their worker ended count, but not items of a map whose worker died."""
+    cpu_seconds: float | None = None
+    """CPU time of the workers, as the kernel counts it; workers and threads that have ended are included. None: not
+    known, in a pool without workers."""
 
     @property
     def total_seconds(self) -> float:
@@ -87,6 +90,17 @@ class Insights:
         """The share of `run_seconds`."""
         return self._share(self.run_seconds)
 
+    @property
+    def waiting_seconds(self) -> float | None:
+        """The part of `run_seconds` in which code used no CPU: it waited for the network, a lock, the GIL, a CPU."""
+        return None if self.cpu_seconds is None else max(0.0, self.run_seconds - self.cpu_seconds)
+
+    def _of_run(self) -> dict[str, float]:
+        """What `run_seconds` consist of, where that is known."""
+        if self.cpu_seconds is None or self.waiting_seconds is None:
+            return {}
+        return {"CPU": self.cpu_seconds, "waiting": self.waiting_seconds}
+
     def _share(self, seconds: float) -> float:
         total = self.total_seconds
         return seconds / total if total > 0 else 0.0
@@ -97,6 +111,7 @@ class Insights:
 
         seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}
         shares = [(name, f"{self._share(spent):.1%}", f"{spent:.3f} s") for name, spent in seconds.items()]
+        shares += [(f"{name} (of run)", "", f"{spent:.3f} s") for name, spent in self._of_run().items()]
         slowest = [("slow call", call.what, f"{call.seconds:.3f} s") for call in self.slowest]
         return table(f"pool {self.pool}: {self.workers} workers", ("", "", "time"), [*shares, *slowest])
 
@@ -104,8 +119,9 @@ class Insights:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}
         shares = (f"  {name:5} {self._share(spent):6.1%} {spent:11.3f} s" for name, spent in seconds.items())
+        of_run = (f"    {name:7} {'':8} {spent:7.3f} s" for name, spent in self._of_run().items())
         slowest = ["slowest:", *map(str, self.slowest)] if self.slowest else []
-        return "\n".join([f"pool {self.pool!r}, {workers}:", *shares, *slowest])
+        return "\n".join([f"pool {self.pool!r}, {workers}:", *shares, *of_run, *slowest])
 
 
 def described(function: str, arguments: Arguments | None) -> str:

@@ -249,7 +249,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def insights(self) -> Insights:
         """Return how the workers have spent their time, and which calls ran longest, with their arguments.
 
-        Also after the pool has ended. `print` shows it as a table: shares of start, wait and run, and seconds.
+        Also after the pool has ended. `print` shows it as a table: shares of start, wait and run, seconds, CPU time.
 
             with Pool() as pool:
                 results = list(pool.map(resize, paths))
@@ -257,9 +257,9 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
         Arguments are unpickled for it when it is called.
         """
-        workers, (start, wait, run), slowest = self._insights()
+        workers, (start, wait, run, cpu), slowest = self._insights()
         calls = tuple(SlowCall(described(what, arguments), seconds) for what, seconds, arguments in slowest)
-        return Insights(self.name, workers, start, wait, run, calls)
+        return Insights(self.name, workers, start, wait, run, calls, cpu)
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
         """Return what each worker is running, by worker name (`pool/0`), oldest first.

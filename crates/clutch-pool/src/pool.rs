@@ -60,6 +60,7 @@ use self::peer::alarm::Questions;
 pub use self::reader::{LinkReader, Read};
 use self::state::{Action, Event, Request, WorkerKey};
 use self::status::StatusBoard;
+pub use self::status::company::Pace;
 pub use self::status::running::RunningInWorker;
 pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
 pub use self::status::spent::{Insights, Slow, Spent};

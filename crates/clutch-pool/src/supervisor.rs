@@ -253,7 +253,8 @@ impl Driver {
                     self.emit(|| WorkerStarting { nr, generation, pid });
                 }
             }
-            Said::Fate { worker, fate } => {
+            Said::Fate { worker, fate, cpu } => {
+                cpu.into_iter().for_each(|cpu| self.pool.worker_used(worker, cpu));
                 if matches!(fate, Fate::Exited(_) | Fate::Signaled(_)) {
                     self.hear_out(worker);
                 }

@@ -265,8 +265,9 @@ impl ZygoteControl {
                 sys::end_group(pid, EndSignal::Kill);
                 state.workers.remove(&pid);
             }
+            let news = FateNews::of(pid, fate);
             sys::acknowledge(pid, fate);
-            let json = serde_json::to_vec(&FateNews::of(fate)).unwrap_or_default();
+            let json = serde_json::to_vec(&news).unwrap_or_default();
             key.into_iter().for_each(|key| self.put(Kind::Fate, u64::from(key), &json));
         }
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
+
+ASYNC_TOOLS_MAX = 256
+"""Names of `async def` tools that the dispatcher is told."""
 
 is_here = False
 """True if this process is a zygote or a worker, with an image loaded or being loaded."""
@@ -273,11 +277,20 @@ class Image:
             "warnings": self.warnings,
             "shape": self.shape if self.shape != self.launch["shape"] else None,
             "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
+            "async_tools": self._async_tools(),
             "schemas": self.schemas,
             "interface": self.kind,
             "python": sys.version.split()[0],
             "gil": gil_is_enabled(),
         }
+
+    def _async_tools(self) -> list[str]:
+        """Names of tools that are `async def`, as many as anybody looks at."""
+        tools = self.tools(self.found) if self.options.get("target") and self.module else {}
+        is_async = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        return sorted(name for name, (function, _) in tools.items() if any(is_it(function) for is_it in is_async))[
+            :ASYNC_TOOLS_MAX
+        ]
 
     # ---- in a worker
 

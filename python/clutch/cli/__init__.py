@@ -19,6 +19,7 @@ COMMANDS = {
     "jobs": "jobs:command",
     "ps": "remote:ps",
     "top": "top:command",
+    "advise": "advise:command",
     **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "profile": "profile:command",
     "bench": "bench:command",

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from clutch.cli.flags import pool_flags, pool_options
-from clutch.cli.remote import ANSWER_SECONDS_MAX, find_here
+from clutch.cli.remote import find_here
 from clutch.control import client
 
 URL = "http://127.0.0.1:8080"
@@ -184,7 +184,7 @@ def _taking_calls() -> list[dict[str, Any]]:
     with contextlib.suppress(client.ControlError):
         for path in find_here():
             with contextlib.suppress(client.ControlError):
-                fronts = client.get(path, "/fronts", ANSWER_SECONDS_MAX)["fronts"].values()
+                fronts = client.get(path, "/fronts", client.ANSWER_SECONDS_MAX)["fronts"].values()
                 found.extend([front for front in fronts if front["kind"] == "http"][:1])
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from clutch.cli.remote import ANSWER_SECONDS_MAX, dispatcher_flags, find, worker_name
+from clutch.cli.remote import dispatcher_flags, find, worker_name
 from clutch.control import client
 from clutch.errors import ClutchError
 
@@ -64,7 +64,7 @@ def command(what: str, seconds: int, output: Path | None, socket: Path | None, p
     """
     pool, nr = worker_name(what)
     worker = pid_of(
-        client.get(find(socket, pid, only_looks=True), "/pools", ANSWER_SECONDS_MAX)["pools"], pool, nr or 0
+        client.get(find(socket, pid, only_looks=True), "/pools", client.ANSWER_SECONDS_MAX)["pools"], pool, nr or 0
     )
     sampler = sampler_for(os.readlink(f"/proc/{worker}/exe"))
     output = output or Path(f"profile-{pool}-{nr or 0}.{sampler.suffix}")

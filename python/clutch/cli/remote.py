@@ -13,6 +13,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,15 +24,18 @@ from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned, printable
 from clutch.config.options import CONTROL_OFF
 from clutch.control import client
-from clutch.control.client import ControlError, NoAnswer, Process, of_pool
+from clutch.control.advice import advise
+from clutch.control.client import ANSWER_SECONDS_MAX, ControlError, NoAnswer, Process, of_pool
+from clutch.control.looking import Look, facts_of, look
 from clutch.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-ANSWER_SECONDS_MAX = 30.0
 PATIENCE_SECONDS = 1.0
 """Until it is said what is waited for."""
 END_SECONDS_MAX = 5.0
 """For a process to be gone that was told to end at once."""
+SECOND_LOOK_SECONDS = 0.5
+"""Time between the two looks of `ps` where work waits."""
 
 
 def dispatcher_flags(command: Command) -> Command:
@@ -146,25 +150,47 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
 
     With --json the server alone, or the one program; --pid chooses another.
     """
-    if as_json or socket not in (None, Path(CONTROL_OFF)):
+    if as_json:
         path = find(socket, pid, only_looks=True)
         found = {"control": os.fspath(path), **client.get(path, "/pools", ANSWER_SECONDS_MAX)}
-        click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+        click.echo(json.dumps(found, indent=2))
+        return
+    if socket not in (None, Path(CONTROL_OFF)):
+        path = find(socket, pid, only_looks=True)
+        here = {path: look(path)}
     else:
-        click.echo("\n\n".join(map(as_text, all_here(pid))))
+        here = all_here(pid)
+    click.echo("\n\n".join(as_text(one.page, advised(path, one)) for path, one in here.items()))
 
 
-def all_here(pid: int | None) -> list[dict[str, Any]]:
-    """Returns the identity of each process of this folder. Raises ControlError if there is none."""
+def advised(path: Path, first: Look) -> dict[str, str]:
+    """What is plain to advise, by pool. Where something may be, the process is looked at again, a moment later."""
+    if not any(map(is_crowded, first.page["pools"])):
+        return {}
+    time.sleep(SECOND_LOOK_SECONDS)
+    try:
+        found = [(facts.pool, advise(facts)) for facts in facts_of([first, look(path)])]
+    except ControlError:  # it has just ended
+        return {}
+    return {pool: advice.sentence for pool, advice in found if advice.is_plain}
+
+
+def is_crowded(pool: dict[str, Any]) -> bool:
+    """Whether work waits, or runs beside other work in a worker."""
+    return bool(pool["queued"]) or pool["sent"] >= 2 * max(1, pool["ready"])
+
+
+def all_here(pid: int | None) -> dict[Path, Look]:
+    """Returns a look at each process of this folder. Raises ControlError if there is none."""
     running, config, own = client.running(), own_config(), given_socket(None, pid)
-    found = []
+    found = {}
     here = of_this_place(running, config, pid)
     if not here and own is None:
         here = [choose(running, config, pid, only_looks=True)]
     sockets = [one.socket for one in here]
     for path in sockets if own is None else [own, *sockets]:
         with contextlib.suppress(NoAnswer):  # it has just ended
-            found.append(client.get(path, "/pools", ANSWER_SECONDS_MAX))
+            found[path] = look(path)
     if not found:
         raise none_runs(running, config, pid)
     return found
@@ -345,10 +371,12 @@ def say(done: dict[str, Any], as_json: bool, what: str) -> None:
     click.echo(json.dumps(done) if as_json else "\n".join(f"{name}: {what}" for name in done["pools"]))
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(found: dict[str, Any], advised: dict[str, str] | None = None) -> str:
+    """`advised`: a sentence for pools."""
     stopping = "; it is shutting down" if found["stopping"] else ""
     head = f"pid {found['pid']}, {found['config']}, for {age(found['age_s'])}{stopping}"
-    return "\n\n".join([head, *map(pool_text, found["pools"]), *map(jobs_text, found.get("jobs", ()))])
+    pools = [pool_text(pool, (advised or {}).get(pool["name"])) for pool in found["pools"]]
+    return "\n\n".join([head, *pools, *map(jobs_text, found.get("jobs", ()))])
 
 
 def jobs_text(jobs: dict[str, Any]) -> str:
@@ -364,17 +392,27 @@ def jobs_text(jobs: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def pool_text(pool: dict[str, Any]) -> str:
+def pool_text(pool: dict[str, Any], advised: str | None = None) -> str:
     counts = ", ".join(f"{pool[name]} {name}" for name in ("queued", "sent", "done", "failed", "restarts"))
     head = f"{pool['name']}: {pool['state']}, {pool['ready']} of {pool['target']} workers ready; {counts}"
     lines = [head] if pool["reason"] is None else [head, f"  {pool['reason'].rstrip()}"]
-    rows = [("worker", "pid", "generation", "state", "calls", "sent", "age", "memory")]
+    if "run_s" in pool:  # not in versions before
+        lines.append(f"  {time_text(pool)}")
+    if advised is not None:
+        lines.append(f"  {printable(advised)}")
+    rows = [("worker", "pid", "generation", "state", "calls", "sent", "age", "CPU", "memory")]
     rows += [worker_row(pool["name"], worker) for worker in pool["workers"]]
     shown = [f"  {line}" for line in aligned(rows)]
     lines.append(shown[0])
     for row, worker in zip(shown[1:], pool["workers"], strict=True):
         lines += [row, *(f"    {running_text(one)}" for one in worker["running"])]
     return "\n".join(lines)
+
+
+def time_text(pool: dict[str, Any]) -> str:
+    """How long slots have run work, and what of that was CPU time."""
+    run, cpu = pool["run_s"], pool["cpu_s"]
+    return f"ran work for {run:.1f} s: CPU {cpu:.1f} s, waiting {max(0.0, run - cpu):.1f} s"
 
 
 def running_text(one: dict[str, Any]) -> str:
@@ -385,7 +423,8 @@ def running_text(one: dict[str, Any]) -> str:
 def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:
     known = (str(worker[name]) for name in ("generation", "state", "calls", "sent"))
     pid = "" if worker["pid"] is None else str(worker["pid"])
-    return f"{pool}/{worker['nr']}", pid, *known, age(worker["age_s"]), memory(worker)
+    cpu = "" if worker["cpu_s"] is None else f"{worker['cpu_s']:.1f}s"
+    return f"{pool}/{worker['nr']}", pid, *known, age(worker["age_s"]), cpu, memory(worker)
 
 
 def memory(worker: dict[str, Any]) -> str:

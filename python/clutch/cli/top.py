@@ -20,16 +20,18 @@ import time
 import tty
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clutch.cli.flags import as_json
-from clutch.cli.remote import ANSWER_SECONDS_MAX, dispatcher_flags, find, memory
-from clutch.cli.table import age
+from clutch.cli.remote import dispatcher_flags, find, memory
+from clutch.cli.table import age, printable
 from clutch.config.values import CALL_TIME
 from clutch.control import client
+from clutch.control.advice import advise
 from clutch.control.client import ControlError, NoAnswer
+from clutch.control.looking import Look, facts_of, look
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,27 +46,19 @@ SCROLL_KEYS = {"\x1b[B": 1, "j": 1, "\x1b[A": -1, "k": -1}
 Page = dict[str, Any]
 
 
-class Look(NamedTuple):
-    """State of the pools at one time."""
-
-    page: Page
-    at: float
-
-
-def look(socket: Path) -> Look:
-    return Look(client.get(socket, "/pools", ANSWER_SECONDS_MAX), time.monotonic())
-
-
 def with_rates(before: Look, now: Look) -> Page:
-    """The page with `done_per_s` and `failed_per_s` of each pool, and `calls_per_s` and `cpu` (of one core) of workers.
+    """The page with `done_per_s` and `failed_per_s` of each pool, `run_s_per_s` (slots that ran), `cpu_s_per_s` (CPUs
+    that they used) and `advice` where it is plain; and `calls_per_s` and `cpu` (of one core) of workers.
 
     None where there is nothing to compare with.
     """
+    judged = {facts.pool: advise(facts) for facts in facts_of([before, now])}
+    sentences = {pool: advice.sentence for pool, advice in judged.items() if advice.is_plain}
     seconds = now.at - before.at
     pools_before = {pool["name"]: pool for pool in before.page["pools"]}
 
     def per_second(name: str, of: Page, of_before: Page | None) -> float | None:
-        if of_before is None or seconds <= 0 or of[name] is None or of_before[name] is None:
+        if of_before is None or seconds <= 0 or of.get(name) is None or of_before.get(name) is None:
             return None
         return max(0.0, (of[name] - of_before[name]) / seconds)
 
@@ -77,8 +71,8 @@ def with_rates(before: Look, now: Look) -> Page:
             old_worker = workers_before.get(worker["pid"])
             calls, cpu = (per_second(name, worker, old_worker) for name in ("calls", "cpu_s"))
             workers.append({**worker, "calls_per_s": calls, "cpu": cpu})
-        rates = {f"{name}_per_s": per_second(name, pool, old) for name in ("done", "failed")}
-        pools.append({**pool, **rates, "workers": workers})
+        rates = {f"{name}_per_s": per_second(name, pool, old) for name in ("done", "failed", "run_s", "cpu_s")}
+        pools.append({**pool, **rates, "advice": sentences.get(pool["name"]), "workers": workers})
     return {**now.page, "pools": pools}
 
 
@@ -239,7 +233,12 @@ def pool_text(pool: Page) -> str:
         f"{pool['name']}: {pool['state']}, {pool['ready']} of {pool['target']} workers; {pool['queued']} queued, "
         f"{pool['sent']} of {pool['slots']} slots; {rate(pool['done_per_s'])}/s{failed}, {pool['restarts']} restarts"
     )
-    return line if pool["reason"] is None else f"{line}\n{pool['reason'].rstrip()}"
+    run, cpu = pool["run_s_per_s"], pool["cpu_s_per_s"]
+    if run is not None and cpu is not None:
+        line += f"; run {run:.1f}: CPU {cpu:.1f}, waiting {max(0.0, run - cpu):.1f}"
+    advice = [printable(pool["advice"])] if pool["advice"] is not None else []
+    reason = [pool["reason"].rstrip()] if pool["reason"] is not None else []
+    return "\n".join([line, *reason, *advice])
 
 
 def worker_row(pool: str, worker: Page) -> tuple[str, ...]:

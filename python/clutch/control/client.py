@@ -17,6 +17,8 @@ from clutch.control import sockets
 from clutch.errors import ClutchError
 
 ANSWER_BYTES_MAX = 1 << 26
+ANSWER_SECONDS_MAX = 30.0
+"""For what commands ask."""
 FIND_SECONDS_MAX = 5.0
 """For a process to say who it is."""
 

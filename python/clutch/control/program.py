@@ -83,9 +83,10 @@ class ProgramHost:
 
 def plane_of_program() -> _core.Plane:
     from clutch import _core
+    from clutch.config.limits import usable_cpus
     from clutch.control.sockets import working_folder
 
-    identity = {"config": program_name(), "folder": working_folder(), "is_program": True}
+    identity = {"config": program_name(), "folder": working_folder(), "is_program": True, "cpus": usable_cpus()}
     return _core.Plane(json.dumps(identity), ProgramHost())
 
 

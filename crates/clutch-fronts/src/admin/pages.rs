@@ -7,12 +7,15 @@ use clutch_host::Plane;
 use clutch_host::figures::CONTENT_TYPE;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, Pool};
-use clutch_wire::sys::ProcessStat;
+use clutch_wire::sys::{self, ProcessStat};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::asked::{Answer, Asked};
 use crate::body::{Body, with_type};
+
+/// Maximum number of threads of a worker that are asked for how long they have waited for a CPU.
+const THREADS_MAX: usize = 256;
 
 pub(super) async fn health(_asked: Asked) -> Answer {
     Ok(document(&json!({ "alive": true })))
@@ -82,6 +85,8 @@ fn shown(name: &str, pool: &Pool, is_operator: bool) -> Value {
         let stat = pid.and_then(ProcessStat::of);
         worker["age_s"] = stat.as_ref().and_then(age_s).into();
         worker["cpu_s"] = stat.as_ref().and_then(cpu_s).into();
+        let wait = pid.filter(|_| is_operator).and_then(|pid| sys::cpu_wait(pid, THREADS_MAX));
+        worker["cpu_wait_s"] = wait.map(|wait| wait.as_secs_f64()).into();
         if worker["rss"].is_null() {
             worker["rss"] = pid.and_then(resident_bytes).into();
         }

@@ -85,6 +85,18 @@ fn of_pool(stats: &Stats) -> Vec<Figure> {
         labels: own(),
         value: FigureValue::Seconds(stats.queued_s),
     });
+    figures.push(Figure {
+        name: "pool_run_seconds",
+        help: "Time that slots ran work, running work included",
+        labels: own(),
+        value: FigureValue::Seconds(stats.run_s),
+    });
+    figures.push(Figure {
+        name: "pool_worker_cpu_seconds",
+        help: "CPU time of workers, those that have ended included",
+        labels: own(),
+        value: FigureValue::Seconds(stats.cpu_s),
+    });
     figures.extend(
         workers_by_state(stats)
             .map(|(state, count)| gauge("pool_workers", "Workers by state", with("state", state), count)),

@@ -214,7 +214,24 @@ impl Core {
                 self.machine.release(key, Hold::Starved);
             }
         }
+        self.note_company(key, id, &outcome, now);
         self.finish_by(who, OnLink { worker: key, id, now }, run_ns, outcome, effects);
+    }
+
+    /// Notes whether work that ends was alone in its worker, and how long it was there.
+    fn note_company(&mut self, key: WorkerKey, id: WorkId, outcome: &Outcome, now: Instant) {
+        let Core { machine, peers, functions, noted, .. } = self;
+        let Some(peer) = peers.get_mut(&key).filter(|peer| peer.life.slots > 1) else { return };
+        let left = machine.worker(key).map_or(0, |(sent, _)| sent.saturating_sub(1)).min(peer.life.slots);
+        let Some((entry, joined)) = machine.body(id).and_then(|entry| Some((entry, entry.joined?))) else { return };
+        let (busy, time) = peer.crowd.leave(joined, left, now);
+        if !matches!(outcome, Outcome::Value(_)) || !noted.company.is_due(now) {
+            return;
+        }
+        // How long it goes on says nothing of the next one.
+        if machine.request(id).is_some_and(|request| !request.endless) {
+            noted.company.note(&functions.describe(entry), time / entry.work.items.max(1), busy, now);
+        }
     }
 
     /// Ends work by the answer of a worker that may be gone. `who`: its nr and pid.
@@ -404,6 +421,7 @@ impl Core {
         }
         let Core { machine, peers, functions, item_clocks, telemetry, .. } = self;
         let others_run = machine.counts().sent > 1;
+        let sent = machine.worker(worker).map_or(0, |(sent, _)| sent);
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
         let deadline_ns = pool.clock.deadline_ns(entry.work.deadline);
         entry.tells_begin = telemetry.hears(Scope::BEGUN);
@@ -415,14 +433,16 @@ impl Core {
         match put {
             Ok(true) => {
                 entry.queued = Some(queued);
+                let slots = peer.life.slots;
+                // What is sent ahead of a busy slot waits there.
+                entry.joined = (slots > 1 && sent <= slots).then(|| peer.crowd.join(sent, now));
                 if entry.work.notes_queue_time {
                     effects.sent.push((entry.work.reply.clone(), queued));
                 }
                 if let Some(limit) = entry.work.item_limit {
                     effects.look_by(item_clocks.start(id, limit, entry.items.count(), now));
                 }
-                let is_alone = machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
-                if matches!(effects.lease, Lease::Wanted(caller) if caller == id) && is_alone && peer.may_be_leased() {
+                if matches!(effects.lease, Lease::Wanted(caller) if caller == id) && sent == 1 && peer.may_be_leased() {
                     peer.lease(&pool.links.poller);
                     effects.lease = Lease::Granted(peer.link.clone());
                 } else if !peer.armed && !peer.leased {

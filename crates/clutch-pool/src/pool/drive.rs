@@ -125,7 +125,8 @@ impl PoolDriver {
         let waits_since = core.machine.waits_since();
         let wanted = core.noted.wanted(so_far, least, waits_since, Instant::now());
         let wanted = wanted.unwrap_or(self.0.clock.epoch());
-        let life = Life { wanted, ready: None, slots: self.0.config.shape.slots() as usize, who: (0, 0), run_ns: 0 };
+        let slots = self.0.config.shape.slots() as usize;
+        let life = Life { wanted, ready: None, slots, who: (0, 0), run_ns: 0, cpu: Duration::ZERO };
         let mut peer = Peer::new(link.clone(), &self.0.regions, life);
         match reader.as_ref() {
             Some(reader) => {
@@ -149,6 +150,13 @@ impl PoolDriver {
             core.noted.note_served();
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
         });
+    }
+
+    /// The CPU time that a worker has used to its end.
+    pub fn worker_used(&self, key: WorkerKey, cpu: Duration) {
+        if let Some(peer) = self.0.core.lock().peers.get_mut(&key) {
+            peer.life.cpu = cpu;
+        }
     }
 
     /// Workers that have nothing on their links.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clutch_wire::Failure;
 
+use super::status::company::Joined;
 use crate::link::items::Items;
 use crate::work::{Outcome, Work};
 
@@ -18,11 +19,13 @@ pub(super) struct Entry {
     pub(super) items: Items,
     /// The worker tells when user code starts on it.
     pub(super) tells_begin: bool,
+    /// Who ran in the worker as it was sent there; none where it runs one at a time.
+    pub(super) joined: Option<Joined>,
 }
 
 impl Entry {
     pub(super) fn new(work: Work) -> Box<Entry> {
-        Box::new(Entry { work, word: None, queued: None, items: Items::default(), tells_begin: false })
+        Box::new(Entry { work, word: None, queued: None, items: Items::default(), tells_begin: false, joined: None })
     }
 
     /// The id of the job that it is an attempt of.

@@ -21,6 +21,7 @@ use self::alarm::Alarm;
 use super::entry::Entry;
 use super::functions::Functions;
 use super::state::WorkerKey;
+use super::status::company::Crowd;
 use super::status::spent::Life;
 use crate::link::board::{Board, word};
 use crate::link::{Announced, Attached, Inbox, Outbox, Pending, PutError};
@@ -76,6 +77,7 @@ pub(super) struct Peer {
     abandoned: HashMap<WorkId, (u32, String, Option<String>)>,
     /// Time of the worker, by how it is spent.
     pub(super) life: Life,
+    pub(super) crowd: Crowd,
 }
 
 impl Peer {
@@ -94,6 +96,7 @@ impl Peer {
             free,
             pending: Vec::new(),
             abandoned: HashMap::new(),
+            crowd: Crowd::new(life.wanted),
             life,
         }
     }

@@ -1,5 +1,6 @@
 //! The public status of a pool and its workers.
 
+pub(super) mod company;
 mod insights;
 pub(super) mod running;
 pub(super) mod schemas;
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 use clutch_wire::sync::{Condvar, Mutex};
 use serde::Serialize;
 
+use self::company::Pace;
 use self::running::RunningInWorker;
 use self::schemas::ToolSchemas;
-use self::spent::{Insights, Tally};
+use self::spent::{Insights, Spent, Tally};
 use super::Pool;
 use super::core::Core;
 use super::state::WorkerKey;
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Shape};
 use crate::work::{Running, WorkId};
 
 /// The public view of a worker.
@@ -171,17 +173,38 @@ pub struct Stats {
     pub generation: u32,
     pub zygote_pid: Option<i32>,
     pub workers: Vec<WorkerView>,
+    /// As it is used: the image may have chosen another than the configuration has.
+    pub shape: Shape,
+    /// Time of slots that ran something, and CPU time of all workers so far, in seconds.
+    pub run_s: f64,
+    pub cpu_s: f64,
+    /// How long work takes alone in its worker, and beside other work.
+    pub company: Vec<Pace>,
     pub image: serde_json::Value,
+}
+
+impl Core {
+    /// The time of all workers so far. Asks the kernel for the CPU time of those that live.
+    fn spent(&mut self, now: Instant) -> Spent {
+        self.peers.values_mut().for_each(|peer| peer.life.look());
+        let mut spent = self.noted.past;
+        for (key, peer) in &self.peers {
+            spent.add(peer.life.spent(self.unended_s(*key, now), now));
+        }
+        spent
+    }
 }
 
 impl Pool {
     pub fn stats(&self) -> Stats {
-        let (counts, queued_total, done, failed, drained, status) = {
-            let core = self.core.lock();
+        let (counts, queued_total, done, failed, drained, status, spent, company) = {
+            let (mut core, now) = (self.core.lock(), Instant::now());
             let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
             let Tally { done, failed, drained, .. } = core.noted.tally;
-            (counts, queued_total, done, failed, drained, self.status_with_calls(&core))
+            let (spent, company) = (core.spent(now), core.noted.company.paces(now));
+            (counts, queued_total, done, failed, drained, self.status_with_calls(&core), spent, company)
         };
+        let shape = serde_json::from_value(status.image["shape"].clone()).unwrap_or(self.config.shape);
         Stats {
             name: self.config.name.clone(),
             state: status.health,
@@ -203,6 +226,10 @@ impl Pool {
             generation: status.generation,
             zygote_pid: status.zygote_pid,
             workers: status.workers.into_iter().map(|(_, view)| view).collect(),
+            shape,
+            run_s: spent.run.as_secs_f64(),
+            cpu_s: spent.cpu.as_secs_f64(),
+            company,
             image: status.image,
         }
     }
@@ -230,13 +257,9 @@ impl Pool {
         if self.is_forked() {
             return Insights::default();
         }
-        let (core, now) = (self.core.lock(), Instant::now());
-        let noted = &core.noted;
-        let mut spent = noted.past;
-        for (key, peer) in &core.peers {
-            spent.add(peer.life.spent(&core.running(*key, now), now));
-        }
-        Insights { workers: core.workers_so_far(), spent, slowest: noted.slowest.iter().cloned().collect() }
+        let (mut core, now) = (self.core.lock(), Instant::now());
+        let spent = core.spent(now);
+        Insights { workers: core.workers_so_far(), spent, slowest: core.noted.slowest.iter().cloned().collect() }
     }
 
     // ---- what workers run

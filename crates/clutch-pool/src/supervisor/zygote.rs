@@ -90,17 +90,23 @@ struct Forked {
 pub struct FateNews {
     pub what: String,
     pub value: i32,
+    /// CPU time of one that has ended.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
 }
 
 impl FateNews {
-    pub fn of(fate: Fate) -> FateNews {
+    /// Of a child that is not reaped yet.
+    pub fn of(pid: i32, fate: Fate) -> FateNews {
         let (what, value) = match fate {
             Fate::Exited(code) => ("exited", code),
             Fate::Signaled(signal) => ("signaled", signal),
             Fate::Stopped => ("stopped", 0),
             Fate::Continued => ("continued", 0),
         };
-        FateNews { what: what.to_owned(), value }
+        let ended = matches!(fate, Fate::Exited(_) | Fate::Signaled(_));
+        let cpu = ended.then(|| sys::cpu_time(pid)).flatten();
+        FateNews { what: what.to_owned(), value, cpu_ns: cpu.and_then(|cpu| u64::try_from(cpu.as_nanos()).ok()) }
     }
 
     fn fate(&self) -> Option<Fate> {
@@ -120,8 +126,17 @@ pub enum Said {
     Hello(Hello),
     Up(Box<Up>),
     Failed(String),
-    Forked { worker: WorkerKey, pid: i32, error: Option<String> },
-    Fate { worker: WorkerKey, fate: Fate },
+    Forked {
+        worker: WorkerKey,
+        pid: i32,
+        error: Option<String>,
+    },
+    /// `cpu`: CPU time of one that has ended.
+    Fate {
+        worker: WorkerKey,
+        fate: Fate,
+        cpu: Option<Duration>,
+    },
 }
 
 /// End of a zygote.
@@ -389,8 +404,8 @@ fn understand(frame: &frame::Frame<'_>) -> Option<Said> {
             Said::Forked { worker, pid: forked.pid, error: forked.error }
         }
         Kind::Fate => {
-            let fate = serde_json::from_slice::<FateNews>(frame.payload).ok()?.fate()?;
-            Said::Fate { worker, fate }
+            let news = serde_json::from_slice::<FateNews>(frame.payload).ok()?;
+            Said::Fate { worker, fate: news.fate()?, cpu: news.cpu_ns.map(Duration::from_nanos) }
         }
         _ => return None,
     })

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -178,6 +179,30 @@ pub fn peak_rss() -> u64 {
         usage.assume_init().ru_maxrss
     };
     kilobytes.max(0) as u64 * 1024
+}
+
+/// CPU time that a process has used so far, its threads that have ended included. One that has ended has it until it is
+/// reaped. None: there is no such process.
+pub fn cpu_time(pid: i32) -> Option<Duration> {
+    let mut clock = 0;
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the first call fills `clock`; the second fills `time`, which is zeroed before.
+    let time = unsafe {
+        if libc::clock_getcpuclockid(pid, &mut clock) != 0 || libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
+            return None;
+        }
+        time.assume_init()
+    };
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+}
+
+/// Time that the threads of a process which live now were ready to run and had no CPU: the second number of their
+/// schedstat. At most so many threads are looked at.
+pub fn cpu_wait(pid: i32, threads_max: usize) -> Option<Duration> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(threads_max);
+    let texts = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
+    let waits = texts.filter_map(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    Some(Duration::from_nanos(waits.fold(0, u64::saturating_add)))
 }
 
 /// The status of a child.

@@ -78,7 +78,7 @@ impl Noted {
             }
         }
         self.workers_past += 1;
-        self.past.add(life.spent(running, now));
+        self.past.add(life.spent(running.iter().map(|running| running.seconds).sum(), now));
         if !self.has_served {
             self.vacant.push(now);
         }

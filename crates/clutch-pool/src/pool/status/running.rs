@@ -11,7 +11,7 @@ use crate::pool::effects::OnLink;
 use crate::pool::entry::Entry;
 use crate::pool::peer::Peer;
 use crate::pool::state::WorkerKey;
-use crate::work::Running;
+use crate::work::{Running, WorkId};
 
 /// Running work and the process that runs it: a worker that leaves and its replacement have one number.
 #[derive(Debug, Serialize)]
@@ -34,6 +34,17 @@ impl Core {
             Some(Running { id, what, job, seconds, abandoned })
         });
         running.collect()
+    }
+
+    /// Returns how long a worker has run what it has not ended, in all its slots together.
+    pub(in crate::pool) fn unended_s(&self, worker: WorkerKey, now: Instant) -> f64 {
+        let Some(peer) = self.peers.get(&worker) else { return 0.0 };
+        let has_begun = |id: &WorkId| match self.machine.body(*id) {
+            Some(entry) => entry.word.is_some_and(|at| peer.link.board.get(at) == word::BEGUN),
+            None => true,
+        };
+        let begun = self.machine.sent(worker).filter(has_begun);
+        begun.map(|id| self.ran(OnLink { worker, id, now }).as_secs_f64()).sum()
     }
 
     fn describe_begun(&self, peer: &Peer, entry: &Entry) -> Option<String> {

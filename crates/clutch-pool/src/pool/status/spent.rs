@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::Payload;
+use clutch_wire::sys;
 
+use super::company::Company;
 use crate::slowest::Slowest;
-use crate::work::{FunctionId, Running};
+use crate::work::FunctionId;
 
 /// Time of one worker, by how it was spent.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub(in crate::pool) struct Life {
     pub(in crate::pool) who: (u32, i32),
     /// In all slots together, of what has ended.
     pub(in crate::pool) run_ns: u64,
+    /// CPU time of the process, when it was looked at last.
+    pub(in crate::pool) cpu: Duration,
 }
 
 /// Time of slots: of a worker with two, two seconds pass in each second.
@@ -29,6 +33,8 @@ pub struct Spent {
     /// With nothing to run.
     pub wait: Duration,
     pub run: Duration,
+    /// CPU time of the processes, as the kernel counts it.
+    pub cpu: Duration,
 }
 
 /// A call, or an item of a map, that ran long.
@@ -98,19 +104,26 @@ pub(in crate::pool) struct Noted {
     /// Until then, when those ended that no other has followed.
     pub(in crate::pool) vacant: Vec<Instant>,
     pub(in crate::pool) slowest: Slowest<Slow>,
+    pub(in crate::pool) company: Company,
 }
 
 impl Life {
-    /// `running`: what it has not ended.
-    pub(in crate::pool) fn spent(&self, running: &[Running], now: Instant) -> Spent {
+    /// Asks the kernel for the CPU time of a worker that lives.
+    pub(in crate::pool) fn look(&mut self) {
+        let (_, pid) = self.who;
+        let cpu = Some(pid).filter(|pid| *pid > 0).and_then(sys::cpu_time);
+        self.cpu = cpu.map_or(self.cpu, |cpu| cpu.max(self.cpu));
+    }
+
+    /// `unended_s`: so long it has run what it has not ended.
+    pub(in crate::pool) fn spent(&self, unended_s: f64, now: Instant) -> Spent {
         let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
         let ready = self.ready.unwrap_or(now);
         let alive = now.saturating_duration_since(ready).saturating_mul(slots);
-        let unended = running.iter().map(|running| running.seconds).sum::<f64>();
-        let unended = Duration::try_from_secs_f64(unended).unwrap_or_default();
+        let unended = Duration::try_from_secs_f64(unended_s).unwrap_or_default();
         let run = Duration::from_nanos(self.run_ns).saturating_add(unended).min(alive);
         let start = ready.saturating_duration_since(self.wanted).saturating_mul(slots);
-        Spent { start, wait: alive - run, run }
+        Spent { start, wait: alive - run, run, cpu: self.cpu }
     }
 }
 
@@ -119,6 +132,7 @@ impl Spent {
         self.start = self.start.saturating_add(other.start);
         self.wait = self.wait.saturating_add(other.wait);
         self.run = self.run.saturating_add(other.run);
+        self.cpu = self.cpu.saturating_add(other.cpu);
     }
 }
 

@@ -12,11 +12,13 @@ use crate::codec;
 use crate::codec::BY_VALUE;
 
 type Item<'py> = (String, f64, Option<codec::Arguments<'py>>);
-pub type Report<'py> = (u64, (f64, f64, f64), Vec<Item<'py>>);
+/// Seconds of start, wait, run and CPU.
+type Seconds = (f64, f64, f64, f64);
+pub type Report<'py> = (u64, Seconds, Vec<Item<'py>>);
 
 pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
     let spent = insights.spent;
-    let seconds = (spent.start.as_secs_f64(), spent.wait.as_secs_f64(), spent.run.as_secs_f64());
+    let each = [spent.start, spent.wait, spent.run, spent.cpu].map(|spent| spent.as_secs_f64());
     let slowest = insights.slowest.into_iter().map(|(ns, slow)| {
         let arguments = match arguments(py, &slow) {
             // What the user's code raises when it is unpickled is its affair; ^C is not.
@@ -25,7 +27,7 @@ pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
         };
         Ok((slow.what, ns as f64 / 1e9, arguments))
     });
-    Ok((insights.workers, seconds, slowest.collect::<PyResult<_>>()?))
+    Ok((insights.workers, each.into(), slowest.collect::<PyResult<_>>()?))
 }
 
 fn arguments<'py>(py: Python<'py>, slow: &Slow) -> PyResult<codec::Arguments<'py>> {
