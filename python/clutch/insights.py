@@ -119,7 +119,7 @@ class Insights:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}
         shares = (f"  {name:5} {self._share(spent):6.1%} {spent:11.3f} s" for name, spent in seconds.items())
-        of_run = (f"    {name:7} {'':8} {spent:7.3f} s" for name, spent in self._of_run().items())
+        of_run = (f"    {name:9} {spent:12.3f} s" for name, spent in self._of_run().items())
         slowest = ["slowest:", *map(str, self.slowest)] if self.slowest else []
         return "\n".join([f"pool {self.pool!r}, {workers}:", *shares, *of_run, *slowest])
 

@@ -180,7 +180,7 @@ def of_the_gil(facts: Facts) -> Advice | None:
     if pace.alone_s and each < pace.alone_s / 2:
         # It waits, too: threads are of use to it.
         return made("gil", said, facts, workers=workers)
-    return made("gil", said, facts, profile="process", workers=workers)
+    return made("gil", said, facts, profile="process", threads=1, workers=workers)
 
 
 def of_a_blocked_loop(facts: Facts) -> Advice | None:
@@ -245,6 +245,8 @@ def reason(facts: Facts) -> str:
         return f"slots are {percent(min(1.0, facts.taken))} busy and nobody waits for one, {used}"
     if facts.cpu + facts.cpu_wait >= FULL * facts.cpus:
         return f"all CPUs that may be used are: {used}"
+    if facts.wanted_each >= BUSY_CPU and facts.idle is not None and facts.idle < IDLE_CPUS:
+        return f"workers compute all the time, {facts.queued:.0f} wait, and no CPU of the machine is idle, {used}"
     return f"slots are {percent(min(1.0, facts.taken))} busy, {facts.queued:.0f} wait, {used}: nothing is plain"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import operator
+import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -151,6 +153,51 @@ def test_workers_that_were_replaced_count(make_pool: MakePool) -> None:
     assert insights.workers == 2 and insights.run_seconds >= LONG and insights.start_seconds > started
 
 
+@pytest.mark.per_profile
+def test_cpu_time_is_apart_from_waiting_and_outlives_its_worker(make_pool: MakePool) -> None:
+    pool = make_pool(workers=1)
+    pool.call(time.sleep, LONG)
+    slept = pool.insights()
+    assert slept.cpu_seconds is not None and slept.waiting_seconds is not None
+    assert slept.run_seconds - slept.cpu_seconds == pytest.approx(slept.waiting_seconds)
+    used = pool.call("compute", 0.2)
+    during = pool.insights().cpu_seconds
+    assert during is not None and during >= slept.cpu_seconds + used
+    pool.recycle()
+    assert (replaced := pool.insights().cpu_seconds) is not None and replaced >= during
+    (worker,) = pool.stats()["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+    pool.shutdown()
+    assert (after := pool.insights().cpu_seconds) is not None and after >= replaced
+    assert pool.stats()["cpu_s"] == after
+
+
+@pytest.mark.per_profile
+def test_what_runs_alone_and_beside_others_is_told_apart(make_pool: MakePool, rendezvous: Rendezvous) -> None:
+    pool = make_pool(workers=1)
+    pool.wait_ready()
+    slots = pool.stats()["slots"]
+    alone = pool.submit("visit", rendezvous.port)
+    rendezvous.guest().let_go()
+    alone.result()
+
+    def together() -> list[dict[str, Any]]:
+        futures = [pool.submit("visit", rendezvous.port) for _ in range(slots)]
+        for guest in rendezvous.guests(slots):
+            guest.let_go()
+        for future in futures:
+            future.result()
+        return pool.stats()["company"]
+
+    if slots == 1:
+        assert together() == []
+        return
+    # What ends within a millisecond of another is not looked at.
+    (pace,) = next(found for found in iter(together, None) if found and found[0]["beside"])
+    assert pace["what"] == "visit" and pace["alone"] >= 1 and pace["alone_s"] > 0
+    assert pace["beside_s"] > 0 and 0 < pace["others"] < slots
+
+
 def test_it_is_frozen_and_a_table(make_pool: MakePool) -> None:
     insights = Insights("shop", 2, 1.0, 1.0, 2.0, ())
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -161,7 +208,13 @@ def test_it_is_frozen_and_a_table(make_pool: MakePool) -> None:
         "  wait   25.0%       1.000 s",
         "  run    50.0%       2.000 s",
     ]
+    assert str(dataclasses.replace(insights, cpu_seconds=0.5)).splitlines()[3:] == [
+        "  run    50.0%       2.000 s",
+        "    CPU              0.500 s",
+        "    waiting          1.500 s",
+    ]
     assert Insights("shop", 0, 0.0, 0.0, 0.0, ()).run == 0.0
+    assert dataclasses.replace(insights, cpu_seconds=9.0).waiting_seconds == 0.0, "threads of a library compute, too"
 
 
 def test_a_pool_without_workers_has_them_too() -> None:
@@ -169,6 +222,7 @@ def test_a_pool_without_workers_has_them_too() -> None:
         pool.call(time.sleep, LONG)
         insights = pool.insights()
     assert insights.run_seconds >= LONG and insights.workers == 1 and not insights.slowest
+    assert insights.cpu_seconds is None and "CPU" not in str(insights)
 
 
 class Exits:

@@ -79,6 +79,15 @@ def sleep_if_any(seconds: float) -> None:
 
 
 @tool
+def compute(seconds: float) -> float:
+    """Uses so much CPU time, and returns how much."""
+    before = time.process_time()
+    while time.process_time() < before + seconds:
+        pass
+    return time.process_time() - before
+
+
+@tool
 def pid() -> int:
     return os.getpid()
 
