@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Facts, str]] = {
         with_(SLEEPS, command="run"),
         "slots full, CPU idle: try --set pools.web.profile=thread --set pools.web.threads=8",
     ),
+    "sleeps, as jobs": (with_(SLEEPS, command="work"), "slots full, CPU idle: try --profile thread --threads 8"),
     "sleeps, in a program": (
         with_(SLEEPS, command="program"),
         "slots full, CPU idle: try profile='thread', threads=8",
@@ -131,7 +132,7 @@ def anything(seed: int) -> Facts:
     alone, beside = draw.choice([None, 0.0, 0.01]), draw.choice([None, 0.01, 1.0])
     return Facts(
         pool="p",
-        command=draw.choice(["serve", "run", "program"]),
+        command=draw.choice(["serve", "run", "work", "program"]),
         profile=profile,
         workers=workers,
         threads=threads,
@@ -203,6 +204,19 @@ def test_figures_are_what_changed_between_the_looks() -> None:
     assert (facts.busy, facts.taken, facts.queued) == (0.8, 1.0, 4.0)
     assert (facts.cpu, facts.cpu_wait, facts.idle, facts.done) == (0.4, 0.2, 0.4, 4.0)
     assert (facts.command, facts.cpus, facts.threads, facts.worker_bytes) == ("run", 2, 2, 5 << 20)
+
+
+def test_who_started_it_is_known() -> None:
+    def command(**more: Any) -> str:
+        pages = [{**page(1.0, 1.0, 1, []), **more} for _ in range(2)]
+        for one in pages:
+            one["pools"][0]["image"] = {"interface": one.get("interface")}
+        return facts_of([Look(one, float(at)) for at, one in enumerate(pages)])[0].command
+
+    assert command() == "run"
+    assert command(config="/srv/shop:app", interface="wsgi") == "serve"
+    assert command(config="/srv/tasks") == "work"
+    assert command(config="/srv/job.py", is_program=True) == "program"
 
 
 def test_what_another_version_says_is_passed_over() -> None:

@@ -48,7 +48,7 @@ class Facts:
 
     pool: str
     command: str
-    """Who runs it: `serve`, `run`, or `program`. Decides how options are spelled."""
+    """Who runs it: `serve`, `run`, `work` or `program`. Decides how options are spelled."""
     profile: str
     workers: int
     """Those that are ready."""
@@ -268,6 +268,8 @@ def spelled(facts: Facts, options: dict[str, str | int]) -> str:
     """The options as they are typed where the pool comes from."""
     if facts.command == "serve":
         return " ".join(f"{SERVE[name]} {value}" for name, value in options.items())
+    if facts.command == "work":
+        return " ".join(f"--{name} {value}" for name, value in options.items())
     if facts.command == "program":
         return ", ".join(f"{name}={value!r}" for name, value in options.items())
     return " ".join(f"--set pools.{facts.pool}.{name}={value}" for name, value in options.items())

@@ -71,7 +71,7 @@ def facts_of_pool(old: Page, pool: Page, taken: Sequence[Look]) -> Facts:
     memory = [worker.get("private") or worker.get("rss") or 0 for worker in pool["workers"]]
     return Facts(
         pool=pool["name"],
-        command=command_of(last.page),
+        command=command_of(last.page, image),
         profile=shape["profile"],
         workers=pool["ready"],
         threads=threads,
@@ -137,11 +137,13 @@ def blocked_loop(between: Sequence[Page]) -> tuple[str, float] | None:
     return max(blocked, key=lambda one: one[1], default=None)
 
 
-def command_of(page: Page) -> str:
-    """What was typed to start it: `program`, `run` with a configuration, or `serve`."""
+def command_of(page: Page, image: Page) -> str:
+    """What was typed to start it: `program`, `run` with a configuration, `serve` an app, or `work` on jobs."""
     if page.get("is_program"):
         return "program"
-    return "run" if str(page.get("config", "")).endswith(".toml") else "serve"
+    if str(page.get("config", "")).endswith(".toml"):
+        return "run"
+    return "work" if image.get("interface") is None else "serve"
 
 
 # The machine
