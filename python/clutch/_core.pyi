@@ -281,6 +281,7 @@ class Worker:
         resolve: Callable[[int, bytes], Any],
         payload_bytes_max: int,
         memory_floor: int | None = None,
+        tells_cpu: bool = False,
     ) -> Self: ...
     @property
     def link(self) -> WorkerLink: ...

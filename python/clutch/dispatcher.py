@@ -26,6 +26,7 @@ from clutch._dispatcher.schedules import next_ticks, unknown_tools
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.layers import read_file
+from clutch.config.log_format import tells_cpu
 from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.config.values import without_password
 from clutch.control import sockets
@@ -194,6 +195,8 @@ class Dispatcher:
         from clutch.pool import Pool
 
         spec.core["launch"]["log_format"] = self.log_format
+        fronts = self.config.fronts.values()
+        spec.core["launch"]["tells_cpu"] = any(logs_cpu(front, spec.name, self.log_format) for front in fronts)
         if self.config.development:
             spec.core["launch"]["debugger"] = debugger_of(spec)
         self.pools[spec.name] = pool = Pool.from_spec(spec)
@@ -509,6 +512,14 @@ def front_json(front: Mapping[str, Any], form: str) -> str:
         connection = options["connection"]
         options["connection"] = {**connection, "access_log_format": connection["access_log_format"] or form}
     return json.dumps(options)
+
+
+def logs_cpu(front: Mapping[str, Any], pool: str, form: str) -> bool:
+    """Whether the access log of a front tells the CPU time of what this pool runs."""
+    connection = front.get("connection", {})
+    if connection.get("access_log") is None or front.get("pool", pool) != pool:
+        return False
+    return tells_cpu(connection["access_log_format"] or form)
 
 
 def describe_queues(front: Mapping[str, Any]) -> str:

@@ -41,8 +41,8 @@ impl std::error::Error for BrokenOff {}
 pub(crate) trait Note: Send {
     fn head_came(&mut self, status: u16, headers: &HeaderMap);
 
-    /// `queued`: in the pool's line; none: no worker got it.
-    fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>);
+    /// `queued`: in the pool's line; none: no worker got it. `cpu`: of its code, where that is known.
+    fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>, cpu: Option<Duration>);
 }
 
 /// Account of one request, as far as it has come.
@@ -136,7 +136,9 @@ impl Account {
         }
         self.figures.ended(self.status, self.end, now.duration_since(self.begun));
         if let Some(note) = self.note.take() {
-            note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.get()));
+            let times = self.queued.take();
+            let (queued, cpu) = (times.as_ref().and_then(QueueTime::get), times.as_ref().and_then(QueueTime::cpu));
+            note.ended(self.end, self.bytes, queued, cpu);
         }
     }
 }

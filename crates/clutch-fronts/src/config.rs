@@ -131,6 +131,7 @@ pub enum LogFact {
     ProxySeconds,
     QueueSeconds,
     HeadSeconds,
+    CpuSeconds,
     End,
 }
 

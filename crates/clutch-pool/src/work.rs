@@ -94,6 +94,8 @@ pub trait Reply: Send + Sync {
     fn sent(&self, _queued: Duration) {}
     /// User code has started; only called when the work asked to know.
     fn begun(&self) {}
+    /// CPU time that the work has used, before its end; only of a pool that asks for it, and where it can be told.
+    fn used(&self, _cpu: Duration) {}
     /// The work has a place in the queue, in a pool with `overflow = "block"`.
     fn admitted(&self) {}
     /// Describes the work for people; none: its function's name does. Called when somebody looks, under the pool's lock.

@@ -20,6 +20,7 @@ use crate::handlers::types::needs_finish;
 use crate::handlers::{Timed, put_item};
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
+use crate::link::sender::ThreadCpu;
 use crate::link::streams::Stream;
 use crate::slots::Slots;
 use crate::worker::Worker;
@@ -33,6 +34,8 @@ pub struct Call {
     function: u32,
     claim: Claim,
     started: Mutex<Instant>,
+    /// Set where its CPU time is told.
+    cpu: Option<ThreadCpu>,
     ended: AtomicBool,
     /// Read from the frame on first use.
     prepared: OnceLock<Prepared>,
@@ -48,6 +51,7 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
         return Ok(());
     }
     let started = Instant::now();
+    let cpu = link.get().sender.cpu_now();
     let id = frame.id;
     let fail = |trouble| {
         slots.leave(py);
@@ -79,7 +83,7 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     let encoded = match handler.run(link, &prepared, Some(slot)) {
         Ok(made) if needs_finish(&made) => {
             slots.leave(py);
-            let call = Call::begun(worker.clone().unbind(), frame, started, prepared);
+            let call = Call { cpu, ..Call::begun(worker.clone().unbind(), frame, started, prepared) };
             return in_python(slot, "finish", call, |call| (call, made));
         }
         Ok(made) => handler.encode(link.get(), &prepared, &made, false),
@@ -90,6 +94,7 @@ pub fn run(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>, mut frame: CallF
     if end.is_ok() {
         this.functions.let_go.keep(&prepared);
     }
+    link.get().sender.put_cpu(id, cpu);
     link.get().sender.put_end(id, started, end).map_err(PyErr::from)
 }
 
@@ -129,6 +134,7 @@ impl Call {
             claim: Claim::of(&frame),
             frame: Mutex::new(Some(frame)),
             started: Mutex::new(Instant::now()),
+            cpu: None,
             ended: AtomicBool::new(false),
             prepared: OnceLock::new(),
             timed: Mutex::default(),
@@ -198,6 +204,7 @@ impl Call {
         };
         link.streams.close(py, self.claim.id);
         let started = *self.started.lock();
+        link.sender.put_cpu(self.claim.id, self.cpu);
         link.sender.put_end(self.claim.id, started, end).map_err(PyErr::from)
     }
 }

@@ -41,13 +41,15 @@ pub struct LinkLimits {
     pub payload_bytes_max: u64,
     /// Private memory, in bytes, from which on its growth is reported after calls.
     pub memory_floor: Option<u64>,
+    /// The CPU time of each piece of work is told, where its thread runs nothing else.
+    pub tells_cpu: bool,
 }
 
 impl WorkerLink {
     pub fn open(socket: OwnedFd, board: OwnedFd, limits: LinkLimits, on_define: OnDefine) -> PyResult<WorkerLink> {
         let board = Arc::new(Board::open(board)?);
         let writer = Arc::new(Writer::new(socket, board.journal())?);
-        let sender = Arc::new(Sender::new(writer, limits.payload_bytes_max, limits.memory_floor));
+        let sender = Arc::new(Sender::new(writer, limits));
         let streams = Arc::new(Streams::new());
         let flusher = Arc::new(Flusher::new(sender.clone(), streams.clone()));
         let reader = Reader::new(sender.clone(), streams.clone(), flusher.clone(), on_define);

@@ -83,7 +83,7 @@ pub enum Kind {
     Descriptor = 11,
     /// Accept no more work, finish the rest, and end. From a worker: somebody else has sent it TERM.
     Drain = 12,
-    /// Figures, as JSON, in either direction.
+    /// Figures, as JSON, in either direction. With an id: of this work.
     Stats = 13,
     /// Announces, as a separate message, that the next message carries descriptors.
     Carrying = 14,

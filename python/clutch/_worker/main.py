@@ -75,7 +75,9 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
-    worker = _core.Worker(descriptors, resolver, *limits)
+    # Elsewhere a thread runs many requests at a time.
+    tells_cpu = image.options.get("tells_cpu", False) and image.shape["profile"] in ("process", "thread")
+    worker = _core.Worker(descriptors, resolver, *limits, tells_cpu)
     link = worker.link
     code, failed = 1, "could not start"
     name = f"{image.launch['pool']}/{order['nr']}"

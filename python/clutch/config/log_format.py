@@ -48,6 +48,7 @@ ATOMS: dict[str, dict[str, str]] = {
     "head_s": {"fact": "head_seconds"},
     "total_s": {"fact": "decimal_seconds"},
     "end": {"fact": "end"},
+    "cpu_s": {"fact": "cpu_seconds"},
 }
 OF_ENVIRON = {
     "REMOTE_ADDR": "h",
@@ -87,6 +88,11 @@ def parse(value: Any) -> str:
 def for_core(value: str) -> Any:
     """Returns the format as config.rs has it."""
     return value if value in NAMED else {"line": pieces(value)}
+
+
+def tells_cpu(core: Any) -> bool:
+    """Whether a line of this format, as config.rs has it, tells CPU time: workers measure it then."""
+    return core == "json" or (isinstance(core, dict) and ATOMS["cpu_s"] in core["line"])
 
 
 def pieces(text: str) -> list[dict[str, str]]:

@@ -93,6 +93,49 @@ def test_a_client_by_a_unix_socket_has_no_address_in_the_log(tmp_path: Path) -> 
     assert json.loads((tmp_path / "access").read_text())["client"] is None
 
 
+COMPUTING = """
+import time
+
+def compute():
+    until = time.thread_time() + 0.03
+    while time.thread_time() < until:
+        pass
+    return b"done"
+
+def whole(environ, start_response):
+    start_response("200 OK", [])
+    return [compute()]
+
+def parts(environ, start_response):
+    start_response("200 OK", [])
+    return (compute() for _ in range(2))
+
+async def tasks(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": compute()})
+"""
+
+
+@pytest.mark.parametrize(
+    ("app", "threads", "least"),
+    [("whole", "1", 0.03), ("whole", "4", 0.03), ("parts", "1", 0.06), ("parts", "4", 0.06), ("tasks", "1", None)],
+)
+def test_cpu_time_of_a_request(tmp_path: Path, app: str, threads: str, least: float | None) -> None:
+    """Where a thread runs one at a time."""
+    (tmp_path / "computing.py").write_text(COMPUTING)
+    flags = ["-w", "1", "--threads", threads, "-b", ANY_PORT, "--access-logfile", "access"]
+    with Serving(tmp_path, f"computing:{app}", *flags, "--access-logformat", "%(cpu_s)s %(total_s)s") as serving:
+        assert serving.get().status == 200
+        serving.terminate()
+        assert serving.wait() == 0
+    cpu, total = (tmp_path / "access").read_text().split()
+    if least is None:
+        assert cpu == "-"
+    else:
+        assert least <= float(cpu) <= float(total)
+
+
 def test_lines_for_programs(tmp_path: Path) -> None:
     with serve(tmp_path, "misbehaving_apps:app") as served:
         served.say(f"HEAD /x?y=%20 HTTP/1.1\r\n{HOST}Connection: close\r\nReferer: caf\xe9\r\n\r\n")
@@ -114,6 +157,7 @@ def test_lines_for_programs(tmp_path: Path) -> None:
             "referer": "caf\ufffd",
             "agent": None,
             "request_id": None,
+            "cpu_s": None,
             "end": "whole",
         }
         assert all(json.loads(line) for line in served.serving.out.lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clutch.config.log_format import ATOMS, EXAMPLE, WrongFormat, for_core, parse
+from clutch.dispatcher import logs_cpu
 
 
 def line(text: str) -> list[dict[str, str]]:
@@ -74,3 +75,15 @@ def test_what_is_no_line(text: object) -> None:
 
 def test_the_example_and_the_names() -> None:
     assert parse(EXAMPLE) and for_core("text") == "text" and for_core("json") == "json"
+
+
+def test_cpu_time_is_measured_only_where_a_line_tells_it() -> None:
+    def is_measured(log: str | None, form: str | None, own: str = "text", pool: str = "web") -> bool:
+        connection = {"access_log": log, "access_log_format": None if form is None else for_core(form)}
+        return logs_cpu({"pool": "web", "connection": connection}, pool, own)
+
+    assert is_measured("-", "json") and is_measured("-", "%(s)s %(cpu_s)s") and is_measured("-", None, "json")
+    assert not is_measured(None, "json") and not is_measured("-", "%(s)s %(total_s)s")
+    assert not is_measured("-", None) and not is_measured("-", "text", "json")
+    assert not is_measured("-", "json", pool="other") and not logs_cpu({}, "web", "json")
+    assert logs_cpu({"connection": {"access_log": "-", "access_log_format": "json"}}, "any", "text"), "of all pools"

@@ -77,9 +77,9 @@ impl Note for Recorded {
         self.record.head_came(status, headers, &self.log.line.named);
     }
 
-    fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>) {
+    fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>, cpu: Option<Duration>) {
         let record = &mut self.record;
-        (record.end, record.bytes, record.queued) = (end, bytes, queued);
+        (record.end, record.bytes, record.queued, record.cpu) = (end, bytes, queued, cpu);
         self.log.write(self.record);
     }
 }

@@ -130,6 +130,7 @@ impl Core {
                 self.peers.get_mut(&key).into_iter().for_each(|peer| peer.was_unreceived(region));
             }
             Incoming::Begun { id } => self.begin(id, effects),
+            Incoming::Used { id, cpu } => self.tell(id, Told::Used(cpu), effects),
             Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
             Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),

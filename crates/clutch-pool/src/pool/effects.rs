@@ -67,5 +67,6 @@ pub(super) enum Told {
         queued: Option<Duration>,
     },
     Begun,
+    Used(Duration),
     Admitted,
 }

@@ -62,6 +62,8 @@ struct Inbound {
     clock: Mutex<Clock>,
     /// Time that the work waited for its slot, in nanoseconds plus one; 0: no worker has it yet.
     queued_ns: AtomicU64,
+    /// CPU time that it has used, in the same way; 0: it is not known.
+    cpu_ns: AtomicU64,
     describe: Describe,
 }
 
@@ -73,6 +75,11 @@ impl QueueTime {
     /// Until it was sent to the worker that has it; none: no worker had it.
     pub fn get(&self) -> Option<Duration> {
         self.0.queued_ns.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
+
+    /// CPU time that it used there; none: it is not known.
+    pub fn cpu(&self) -> Option<Duration> {
+        self.0.cpu_ns.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 }
 
@@ -109,6 +116,10 @@ impl Reply for Inbound {
     fn sent(&self, queued: Duration) {
         // Five hundred years of nanoseconds fit.
         self.queued_ns.store(queued.as_nanos() as u64 + 1, Ordering::Relaxed);
+    }
+
+    fn used(&self, cpu: Duration) {
+        self.cpu_ns.store(cpu.as_nanos() as u64 + 1, Ordering::Relaxed);
     }
 
     fn begun(&self) {
@@ -179,6 +190,7 @@ impl Exchange {
             progress: Mutex::new(Progress { held, ..Progress::default() }),
             clock: Mutex::default(),
             queued_ns: AtomicU64::default(),
+            cpu_ns: AtomicU64::default(),
             describe,
         });
         let work = Work { notes_queue_time: true, ..work(inbound.clone()) };

@@ -90,6 +90,7 @@ impl Pool {
                 Told::Finish { outcome, queued } => reply.finish(outcome, queued),
                 Told::Credit(count) => reply.credit(count),
                 Told::Begun => reply.begun(),
+                Told::Used(cpu) => reply.used(cpu),
                 Told::Admitted => reply.admitted(),
             }
         }

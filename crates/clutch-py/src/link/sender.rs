@@ -15,10 +15,12 @@ use clutch_wire::forked::Moment;
 use clutch_wire::frame::{self, Head, Kind, flag};
 use clutch_wire::region::RegionPool;
 use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use super::LinkLimits;
 use super::writer::{Writer, link_broke};
 
 /// Results wait for company at most this long while further calls are at hand.
@@ -26,6 +28,13 @@ const COMPANY: Duration = Duration::from_micros(200);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
+
+/// CPU time of one thread so far.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadCpu {
+    thread: i32,
+    time: Duration,
+}
 
 /// The sending half of the worker's link. All slots of a worker share it.
 pub struct Sender {
@@ -35,6 +44,7 @@ pub struct Sender {
     payload_bytes_max: u64,
     /// Looked at after calls, where the pool has a limit for it.
     memory: Option<OwnMemory>,
+    tells_cpu: bool,
     /// Since when the oldest result waits for company.
     /// In nanoseconds since `born`; 0: none waits.
     waiting_ns: AtomicU64,
@@ -44,14 +54,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(writer: Arc<Writer>, payload_bytes_max: u64, memory_floor: Option<u64>) -> Sender {
+    pub fn new(writer: Arc<Writer>, limits: LinkLimits) -> Sender {
         let regions = Arc::new(RegionPool::for_one_reader());
         Sender {
             writer,
             announced: Mutex::new(Announced::to_only_reader(&regions)),
             regions,
-            payload_bytes_max,
-            memory: memory_floor.map(OwnMemory::new),
+            payload_bytes_max: limits.payload_bytes_max,
+            memory: limits.memory_floor.map(OwnMemory::new),
+            tells_cpu: limits.tells_cpu,
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
             made: Moment::now(),
@@ -136,6 +147,21 @@ impl Sender {
     /// The dispatcher could not take this region in.
     pub fn was_unreceived(&self, region: u32) {
         self.announced.lock().was_unreceived(region);
+    }
+
+    // ---- CPU time
+
+    /// CPU time of this thread, as work begins; none: nobody asks for it.
+    pub fn cpu_now(&self) -> Option<ThreadCpu> {
+        self.tells_cpu.then(|| ThreadCpu { thread: sys::thread_id(), time: sys::thread_cpu_time() })
+    }
+
+    /// Tells what work that ends now has used since. In another thread that is not known.
+    pub fn put_cpu(&self, id: u64, since: Option<ThreadCpu>) {
+        if let Some(begun) = since.filter(|begun| begun.thread == sys::thread_id()) {
+            let cpu = sys::thread_cpu_time().saturating_sub(begun.time);
+            self.put_text(Head::with(Kind::Stats, id, Codec::Json), &format!("{{\"cpu_ns\":{}}}", cpu.as_nanos()));
+        }
     }
 
     // ---- values

@@ -196,6 +196,12 @@ pub fn cpu_time(pid: i32) -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
+/// CPU time that this thread has used.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
 /// Time that the threads of a process which live now were ready to run and had no CPU: the second number of their
 /// schedstat. At most so many threads are looked at.
 pub fn cpu_wait(pid: i32, threads_max: usize) -> Option<Duration> {

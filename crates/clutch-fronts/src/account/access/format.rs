@@ -171,6 +171,7 @@ fn put_fact(line: &mut String, fact: LogFact, record: &Record) -> fmt::Result {
         LogFact::Pid => write!(line, "<{}>", process::id()),
         LogFact::ProxySeconds => line.write_str(&seconds(record.waited)),
         LogFact::QueueSeconds => put_known(line, record.queued.map(seconds)),
+        LogFact::CpuSeconds => put_known(line, record.cpu.map(seconds)),
         LogFact::HeadSeconds => put_known(line, record.head_after.map(seconds)),
         LogFact::End => line.write_str(record.end.as_str()),
     }
@@ -224,6 +225,7 @@ fn json(record: &Record, front: &str) -> String {
         "request_id": header(2),
         "proxy_s": record.waited.as_secs_f64(),
         "queue_s": record.queued.map(|queued| queued.as_secs_f64()),
+        "cpu_s": record.cpu.map(|cpu| cpu.as_secs_f64()),
         "head_s": record.head_after.map(|after| after.as_secs_f64()),
         "total_s": record.ended_after.as_secs_f64(),
         "end": record.end.as_str(),
@@ -264,6 +266,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-of-app", HeaderValue::from_bytes(b"caf\xe9").expect("a value"));
         record.head_came(201, &headers, &log.line.named);
+        record.cpu = Some(Duration::from_micros(1500));
         (record.bytes, record.end, record.ended_after) = (7, End::Whole, Duration::from_micros(2_345_678));
         let unheard = Record::of_nothing(&peer, Instant::now(), None, End::ClientGone);
         (log.line.of(&record), log.line.of(&unheard))
@@ -294,6 +297,7 @@ mod tests {
             (LogPiece::Fact(LogFact::DecimalSeconds), "2.345678", "0.000000"),
             (LogPiece::Fact(LogFact::DecimalMillis), "2345.678", "0.000"),
             (LogPiece::Fact(LogFact::QueueSeconds), "-", "-"),
+            (LogPiece::Fact(LogFact::CpuSeconds), "0.001500", "-"),
             (LogPiece::Fact(LogFact::End), "whole", "client-gone"),
         ] {
             let name = format!("{piece:?}");

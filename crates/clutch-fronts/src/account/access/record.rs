@@ -87,6 +87,8 @@ pub(crate) struct Record {
     pub(super) waited: Duration,
     /// In the line of the pool. None: no worker got it.
     pub(super) queued: Option<Duration>,
+    /// CPU time of its code. None: not known.
+    pub(super) cpu: Option<Duration>,
     /// None: no head could be read.
     pub(super) asked: Option<RequestFacts>,
     pub(super) at: SystemTime,
@@ -108,6 +110,7 @@ impl Record {
             is_secure: peer.is_secure,
             waited: Duration::ZERO,
             queued: None,
+            cpu: None,
             asked,
             at: SystemTime::now(),
             begun: Instant::now(),

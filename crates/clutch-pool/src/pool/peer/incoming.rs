@@ -1,14 +1,22 @@
 //! Messages of a worker, read from its frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clutch_wire::frame::{self, Kind, WireError};
 use clutch_wire::{Failure, Payload};
+use serde::Deserialize;
 
 use crate::link::items::Items;
 use crate::link::{Inbox, Received};
 use crate::pool::Memory;
 use crate::work::{Outcome, WorkId};
+
+/// What a worker tells of work.
+#[derive(Deserialize)]
+struct Used {
+    cpu_ns: u64,
+}
 
 /// Message of a worker.
 pub(in crate::pool) enum Incoming {
@@ -50,6 +58,11 @@ pub(in crate::pool) enum Incoming {
     Ready(String),
     StartFailed(String),
     Memory(Memory),
+    /// CPU time that work has used: before its end, where the pool asks for it.
+    Used {
+        id: WorkId,
+        cpu: Duration,
+    },
     /// Somebody else has sent the worker TERM.
     SentTerm,
     /// A debugger asks at the terminal, or no longer does.
@@ -99,6 +112,8 @@ impl Incoming {
             Kind::Debugging => Incoming::Debugging(id != 0),
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
+            Kind::Stats if id != 0 => serde_json::from_slice::<Used>(frame.payload)
+                .map_or(Incoming::Other, |used| Incoming::Used { id, cpu: Duration::from_nanos(used.cpu_ns) }),
             Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),
             _ => Incoming::Other,
         })
@@ -133,6 +148,7 @@ impl Incoming {
             | Incoming::Unreadable { id, .. }
             | Incoming::Credit { id, .. }
             | Incoming::Begun { id }
+            | Incoming::Used { id, .. }
             | Incoming::Stacks { id, asked: false, .. } => Some(*id),
             _ => None,
         }
