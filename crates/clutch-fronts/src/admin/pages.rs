@@ -79,6 +79,10 @@ fn shown(name: &str, pool: &Pool, is_operator: bool) -> Value {
     let mut running = if is_operator { pool.running_by_nr() } else { Default::default() };
     let mut stats = pool.stats();
     name.clone_into(&mut stats.name);
+    if !is_operator {
+        // Paths of requests are among the names.
+        stats.company.clear();
+    }
     let mut shown = json!(stats);
     for worker in shown["workers"].as_array_mut().into_iter().flatten() {
         let pid = worker["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sys;
 use serde::Serialize;
 
 use self::company::Pace;
@@ -184,9 +185,8 @@ pub struct Stats {
 }
 
 impl Core {
-    /// The time of all workers so far. Asks the kernel for the CPU time of those that live.
-    fn spent(&mut self, now: Instant) -> Spent {
-        self.peers.values_mut().for_each(|peer| peer.life.look());
+    /// The time of all workers so far.
+    fn spent(&self, now: Instant) -> Spent {
         let mut spent = self.noted.past;
         for (key, peer) in &self.peers {
             spent.add(peer.life.spent(self.unended_s(*key, now), now));
@@ -196,9 +196,21 @@ impl Core {
 }
 
 impl Pool {
+    /// Asks the kernel for the CPU time of the workers that live. Without the lock: there may be many.
+    fn look_at_cpu(&self) {
+        let pids: Vec<_> = self.core.lock().peers.iter().map(|(key, peer)| (*key, peer.life.who.1)).collect();
+        let times = pids.into_iter().filter(|(_, pid)| *pid > 0);
+        let times: Vec<_> = times.filter_map(|(key, pid)| Some((key, sys::cpu_time(pid)?))).collect();
+        let mut core = self.core.lock();
+        for (key, cpu) in times {
+            core.peers.get_mut(&key).into_iter().for_each(|peer| peer.life.cpu = peer.life.cpu.max(cpu));
+        }
+    }
+
     pub fn stats(&self) -> Stats {
+        self.look_at_cpu();
         let (counts, queued_total, done, failed, drained, status, spent, company) = {
-            let (mut core, now) = (self.core.lock(), Instant::now());
+            let (core, now) = (self.core.lock(), Instant::now());
             let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
             let Tally { done, failed, drained, .. } = core.noted.tally;
             let (spent, company) = (core.spent(now), core.noted.company.paces(now));
@@ -257,7 +269,8 @@ impl Pool {
         if self.is_forked() {
             return Insights::default();
         }
-        let (mut core, now) = (self.core.lock(), Instant::now());
+        self.look_at_cpu();
+        let (core, now) = (self.core.lock(), Instant::now());
         let spent = core.spent(now);
         Insights { workers: core.workers_so_far(), spent, slowest: core.noted.slowest.iter().cloned().collect() }
     }

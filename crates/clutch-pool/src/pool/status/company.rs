@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Names kept at a time, and how long one is kept that does not come again.
+/// Names kept at a time. One that has not come for so long makes room for another: clients choose the names of paths.
 const NAMES_MAX: usize = 32;
-const NAME_KEPT: Duration = Duration::from_secs(600);
+const NAME_KEPT: Duration = Duration::from_secs(30);
 const NAME_CHARACTERS_MAX: usize = 80;
 
 /// Runs kept of each name and kind, and how old they may be. Under load nothing runs alone, so that is kept longer.

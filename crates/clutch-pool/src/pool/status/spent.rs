@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::Payload;
-use clutch_wire::sys;
 
 use super::company::Company;
 use crate::slowest::Slowest;
@@ -108,13 +107,6 @@ pub(in crate::pool) struct Noted {
 }
 
 impl Life {
-    /// Asks the kernel for the CPU time of a worker that lives.
-    pub(in crate::pool) fn look(&mut self) {
-        let (_, pid) = self.who;
-        let cpu = Some(pid).filter(|pid| *pid > 0).and_then(sys::cpu_time);
-        self.cpu = cpu.map_or(self.cpu, |cpu| cpu.max(self.cpu));
-    }
-
     /// `unended_s`: so long it has run what it has not ended.
     pub(in crate::pool) fn spent(&self, unended_s: f64, now: Instant) -> Spent {
         let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
