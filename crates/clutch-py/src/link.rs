@@ -49,7 +49,7 @@ impl WorkerLink {
     pub fn open(socket: OwnedFd, board: OwnedFd, limits: LinkLimits, on_define: OnDefine) -> PyResult<WorkerLink> {
         let board = Arc::new(Board::open(board)?);
         let writer = Arc::new(Writer::new(socket, board.journal())?);
-        let sender = Arc::new(Sender::new(writer, limits));
+        let sender = Arc::new(Sender::new(writer, limits.payload_bytes_max, limits.memory_floor, limits.tells_cpu));
         let streams = Arc::new(Streams::new());
         let flusher = Arc::new(Flusher::new(sender.clone(), streams.clone()));
         let reader = Reader::new(sender.clone(), streams.clone(), flusher.clone(), on_define);

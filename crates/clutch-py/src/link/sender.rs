@@ -20,7 +20,6 @@ use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::LinkLimits;
 use super::writer::{Writer, link_broke};
 
 /// Results wait for company at most this long while further calls are at hand.
@@ -54,15 +53,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(writer: Arc<Writer>, limits: LinkLimits) -> Sender {
+    pub fn new(writer: Arc<Writer>, payload_bytes_max: u64, memory_floor: Option<u64>, tells_cpu: bool) -> Sender {
         let regions = Arc::new(RegionPool::for_one_reader());
         Sender {
             writer,
             announced: Mutex::new(Announced::to_only_reader(&regions)),
             regions,
-            payload_bytes_max: limits.payload_bytes_max,
-            memory: limits.memory_floor.map(OwnMemory::new),
-            tells_cpu: limits.tells_cpu,
+            payload_bytes_max,
+            memory: memory_floor.map(OwnMemory::new),
+            tells_cpu,
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
             made: Moment::now(),
