@@ -308,6 +308,9 @@ class InlinePool(Pool):
         image = {"tools": tools, "warnings": [], "python": sys.version.split()[0], "gil": gil_is_enabled()}
         counts = {"done": self._done, "failed": self._failed, "drained": 0, "queued_s": 0.0, "ends": {}}
         known = {"name": self.name, "state": state, "reason": None, "zygote_pid": None, "image": image}
+        # CPU time is that of the program, too: it is not known apart.
+        known |= {"run_s": self._run_seconds, "cpu_s": None, "company": []}
+        known["shape"] = {"profile": "process", "workers": 1, "threads": 1, "tasks": 1}
         return {**known, **nothing, **one, **counts, "workers": [] if self._shut else [worker]}
 
     def _slots(self) -> int:
