@@ -128,8 +128,8 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12 t
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 
-demo: .venv/.quick .venv/.demo ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
-	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
+demo: .venv/.quick .venv/.demo ## processes beside threads on this machine, in two minutes: clutch bench profiles --scale small
+	@$(BIN)/clutch bench profiles --scale small $(ARGS)
 
 soak: built free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
 	@$(WITH_FREE_THREADED) $(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)

@@ -11,7 +11,6 @@ import pytest
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _SECONDS_MAX = 60
-_LONG = {"demo"}  # `make demo` is its own check
 _SERVED = {"serve_fastapi", "serve_flask"}  # by tests/e2e/serve/test_serve_frameworks.py
 
 # What a run must print, as regular expressions; an example that cannot run here says "skipped".
@@ -64,7 +63,7 @@ _PROMISES = {
 
 
 def test_every_example_has_promises() -> None:
-    assert {path.stem for path in _EXAMPLES.glob("*.py")} - _LONG - _SERVED == set(_PROMISES)
+    assert {path.stem for path in _EXAMPLES.glob("*.py")} - _SERVED == set(_PROMISES)
 
 
 @pytest.mark.parametrize("name", _PROMISES)

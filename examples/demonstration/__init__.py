@@ -1,1 +1,0 @@
-"""The parts of `examples/demo.py`: the work, the loads, the servers, the table."""
