@@ -51,15 +51,17 @@ def run(order: dict[str, Any], answers: TextIO) -> None:
 def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     """What the driver has measured, and what the machine did meanwhile."""
     mine = os.getpid()
-    ours_before = sum(map(watching.cpu_s, watching.below(mine)))
+    ours_before = sum(map(watching.cpu_s, dict.fromkeys([*watching.below(mine), *driver.pids()])))
     before = watching.machine()
     figures = driver.measure(load, seconds)
     meanwhile = watching.machine() - before
-    ours = sum(map(watching.cpu_s, watching.below(mine))) - ours_before
     pids = driver.pids()
-    figures["others_cpu_s"] = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours)
+    everyone = dict.fromkeys([*watching.below(mine), *pids])
+    ours = sum(map(watching.cpu_s, everyone)) - ours_before
+    # Of a server that ran before, and cannot be seen, nobody can tell what is its.
+    figures["others_cpu_s"] = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours) if pids else 0.0
     figures["idle_s"] = meanwhile.idle_s
-    figures["pss_bytes"] = watching.pss_bytes(dict.fromkeys([*watching.below(mine), *pids]))
+    figures["pss_bytes"] = watching.pss_bytes(everyone) if pids else 0
     figures["cpus"] = [watching.last_cpu(pid) for pid in pids]
     return figures
 

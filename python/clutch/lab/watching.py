@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # With it the complement of a pid is the number of that process's clock: clock_getcpuclockid(3) of Linux.
 CPUCLOCK_SCHED = 2
+LISTENS = "0A"
+"""State of a socket in /proc/net/tcp."""
 TICKS = os.sysconf("SC_CLK_TCK")
 BUSY_FIELDS = (0, 1, 2, 5, 6)
 """Of a CPU in /proc/stat: user, nice, system, irq, softirq. What a guest uses is in user already; what was stolen is
@@ -120,6 +122,25 @@ def below(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 found += map(int, _read(f"/proc/{parent}/task/{task}/children").split())
     return found
+
+
+def listeners(port: int) -> list[int]:
+    """Processes of this machine that have a listening socket of this port, as far as this one may see."""
+    inodes = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in _read(path).splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if inodes & set(_links(pid))]
+
+
+def _links(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                yield os.readlink(f"/proc/{pid}/fd/{name}")
 
 
 def _read(path: str) -> str:

@@ -1,7 +1,7 @@
 """A server of known latency for the tests of the lab: `python simulated.py PORT DELAY FREEZE_AT FREEZE_FOR`.
 
-Each answer comes DELAY seconds after its request. Once, FREEZE_AT seconds after request number WARM, all answers are held
-for FREEZE_FOR seconds; 0: never.
+Each answer comes DELAY seconds after its request. Once, FREEZE_AT seconds after request number WARM, all answers are
+held for FREEZE_FOR seconds; 0: never.
 """
 
 from __future__ import annotations

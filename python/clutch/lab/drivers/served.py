@@ -49,6 +49,8 @@ class ServedDriver:
         self.host, self.port = order.get("host", "127.0.0.1"), order.get("port") or free_port()
         self.client: generator.Load | None = None
         self.connections = 0
+        is_near = "command" not in order and self.host in ("127.0.0.1", "::1", "localhost")
+        self.found = watching.listeners(self.port) if is_near else []
         self.bodies = [bodies_of(request) for request in order.get("requests", ())]
         began = time.perf_counter()
         try:
@@ -142,8 +144,11 @@ class ServedDriver:
         return {}, None
 
     def pids(self) -> list[int]:
-        root = self.process.pid if self.process is not None else self.order.get("pid")
-        return watching.below(root) if root else []
+        """Of a server that ran before: the one that was named, or whoever listens here."""
+        if self.process is not None:
+            return watching.below(self.process.pid)
+        roots = [self.order["pid"]] if self.order.get("pid") else self.found
+        return list(dict.fromkeys(pid for root in roots for pid in watching.below(root)))
 
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
         client = self.client_of(load.callers)
