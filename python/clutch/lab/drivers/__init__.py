@@ -12,6 +12,7 @@ KINDS = {
     "http": "clutch.lab.drivers.served",
     "tcp": "clutch.lab.drivers.served",
     "jobs": "clutch.lab.drivers.jobs",
+    "enqueue": "clutch.lab.drivers.enqueue",
 }
 
 

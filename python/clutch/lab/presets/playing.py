@@ -51,7 +51,9 @@ def play(
         for name, trial in trials.items():
             if after is not None:
                 after(name, trial)
-    return {name: {load: typical(found) for load, found in by.items()} for name, by in seen.items()}, failed
+    # In the order of the contenders, not in that of the first round.
+    whole = {one.name: seen[one.name] for one in contenders if one.name in seen}
+    return {name: {load: typical(by[load]) for load in loads if load in by} for name, by in whole.items()}, failed
 
 
 def as_data(played: Mapping[str, Mapping[Load, Figures]]) -> dict[str, dict[str, object]]:
