@@ -25,7 +25,7 @@ from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import Work
 
 FINALISTS = 4
-ROUNDS = 20
+ROUNDS = 40
 ROUNDS_MIN = 8
 WINDOW_SECONDS, WINDOW_SECONDS_MAX = 0.3, 2.0
 FINAL_SHARE = 0.45
@@ -37,8 +37,10 @@ CLOSE = 0.97
 LEAN = 1.1
 """A setting that takes so many times the CPU time of another for each unit is not preferred to it for being cheaper."""
 CALLERS_MAX = 2048
-IDLE_MIN = 0.05
+IDLE_MIN = 0.15
 """Share of all CPU time that is idle while the CPUs are not the limit."""
+COMPUTES = 0.5
+"""Share of its time that work waits at most to be said to compute."""
 OTHERS_MIN = 0.1
 """Share of all CPU time that other programs take before rates are not believed."""
 DEPLOYED_MIN = 0.9
@@ -200,7 +202,7 @@ class Search:
     def judge(self) -> None:
         found = self.found
         scores = scores_of(found.played, found.probe)
-        found.by_cpu = is_disturbed(found.played, found.probe.cpus)
+        found.by_cpu = is_disturbed(found.played, found.probe)
         kept = {one: scores[one] for one, rounds in found.played.items() if self.goal.is_met(typical(rounds))} or scores
         found.winner = best_of(kept, {one: typical(rounds).cpu_each_s for one, rounds in found.played.items()})
         for setting in scores:
@@ -247,21 +249,21 @@ def typical(rounds: Sequence[Figures]) -> Figures:
     return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
 
 
-def is_disturbed(played: Mapping[Setting, Sequence[Figures]], cpus: int) -> bool:
-    """Whether other programs have taken CPU time that there was no more of."""
+def is_disturbed(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> bool:
+    """Whether other programs have taken CPU time that the work could have used: all of it if the work computes."""
     figures = [one for rounds in played.values() for one in rounds if one.wall_s > 0]
     if not figures:
         return False
-    idle = statistics.median(one.idle_s / one.wall_s for one in figures) / cpus
-    others = statistics.median(one.others_cpu_s / one.wall_s for one in figures) / cpus
-    return idle < IDLE_MIN and others > OTHERS_MIN
+    idle = statistics.median(one.idle_s / one.wall_s for one in figures) / probe.cpus
+    others = statistics.median(one.others_cpu_s / one.wall_s for one in figures) / probe.cpus
+    return others > OTHERS_MIN and (idle < IDLE_MIN or probe.waits < COMPUTES)
 
 
 def scores_of(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> dict[Setting, list[float]]:
     """What is compared, round by round: rates, or, where other programs took the CPUs, the rates that the CPU time of
     a unit would have allowed. The scheduler gives more to who has more threads that want to run, so that beside others
     the setting with the most slots would look best."""
-    if not is_disturbed(played, probe.cpus):
+    if not is_disturbed(played, probe):
         return {setting: [max(one.rate, 1e-9) for one in rounds] for setting, rounds in played.items()}
     least = min(one.cpu_each_s for rounds in played.values() for one in rounds if one.units)
     return {

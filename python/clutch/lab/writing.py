@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from clutch.errors import ConfigError
 from clutch.lab.setting import Setting
@@ -12,31 +14,62 @@ OURS = ("profile", "workers", "threads", "tasks")
 
 
 def write(path: Path, pool: str, setting: Setting) -> None:
-    """Make the setting that of a pool in this file, which is made if it is not there. Raises ConfigError."""
-    text = path.read_text() if path.exists() else ""
+    """Make the setting that of a pool in this file, which is made if it is not there. Raises ConfigError; the file is
+    as it was, then."""
+    text = ""
+    if path.exists():
+        with path.open(newline="") as file:
+            text = file.read()
     try:
         before = tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     new = written(text, pool, setting)
-    after = tomllib.loads(new)
-    wanted = {name: value for name, value in before.get("pools", {}).get(pool, {}).items() if name not in OURS}
-    if after != {**before, "pools": {**before.get("pools", {}), pool: {**wanted, **setting.options()}}}:
+    if read(new) != wanted(before, pool, setting):
         raise ConfigError(
             f"{path} has pool {pool} in a form that is not understood here; write there by hand:\n"
             f"{setting.section(pool)}"
         )
-    path.write_text(new)
+    # Whole or not at all; where it is a link, what it leads to.
+    at = path.resolve()
+    draft = at.with_name(f".{at.name}.{os.getpid()}")
+    try:
+        with draft.open("w", newline="") as file:
+            file.write(new)
+        if at.exists():
+            draft.chmod(at.stat().st_mode & 0o777)
+        draft.replace(at)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ConfigError(f"{path} cannot be written: {error}; write there by hand:\n{setting.section(pool)}") from None
+
+
+def read(text: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except ValueError:
+        return None
+
+
+def wanted(before: dict[str, Any], pool: str, setting: Setting) -> Any:
+    """The configuration with the setting in it; None where pools are no tables."""
+    pools = before.get("pools", {})
+    main = pools.get(pool, {}) if isinstance(pools, dict) else None
+    if not isinstance(main, dict):
+        return None
+    kept = {name: value for name, value in main.items() if name not in OURS}
+    return {**before, "pools": {**pools, pool: {**kept, **setting.options()}}}
 
 
 def written(text: str, pool: str, setting: Setting) -> str:
     """The text with the lines of the setting below `[pools.NAME]`."""
+    end_of_line = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines()
     head = f"[pools.{pool}]"
     at = next((nr for nr, line in enumerate(lines) if line.partition("#")[0].strip() == head), None)
     ours = setting.section(pool).splitlines()[1:]
     if at is None:
-        return "\n".join([*lines, *([""] if lines else []), head, *ours, ""])
+        return end_of_line.join([*lines, *([""] if lines else []), head, *ours, ""])
     end = next((nr for nr in range(at + 1, len(lines)) if lines[nr].lstrip().startswith("[")), len(lines))
     kept = [line for line in lines[at + 1 : end] if line.partition("=")[0].strip() not in OURS]
-    return "\n".join([*lines[: at + 1], *ours, *kept, *lines[end:], ""])
+    return end_of_line.join([*lines[: at + 1], *ours, *kept, *lines[end:], ""])

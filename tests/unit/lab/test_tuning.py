@@ -1,0 +1,79 @@
+"""What a tuning concludes from figures that are known."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clutch.lab.load import Figures
+from clutch.lab.probing import Probe
+from clutch.lab.setting import Setting
+from clutch.lab.tuning import Found, Goal, best_of, is_disturbed, scores_of
+
+CPUS = 2
+COMPUTES = Probe(wall_s=0.001, cpu_s=0.001, is_async=False, threads_gain=1.0, cpus=CPUS, start_s=0.3)
+WAITS = Probe(wall_s=0.01, cpu_s=0.0001, is_async=False, threads_gain=3.9, cpus=CPUS, start_s=0.3)
+PROCESSES, THREADS, MANY = Setting("process", 2), Setting("thread", 2, threads=2), Setting("thread", 1, threads=64)
+
+
+def figures(rate: float, cpu_each_s: float, **more: Any) -> Figures:
+    given = {"idle_s": 0.5, "others_cpu_s": 0.0, **more}
+    wall = {"units": round(rate), "wall_s": 1.0, "cpu_s": rate * cpu_each_s, "load_cpu_s": 0.0}
+    seen = {"errors": {}, "latency_s": {"99": 0.01}, "switches": 0, "forced": 0, "pss_bytes": 10**7, "cpus": []}
+    return Figures(**{**wall, **seen, **given})
+
+
+def rounds(rate: float, cpu_each_s: float, seed: int, **more: Any) -> list[Figures]:
+    draw = random.Random(seed)
+    return [figures(rate * draw.lognormvariate(0, 0.03), cpu_each_s, **more) for _ in range(20)]
+
+
+def chosen(played: dict[Setting, list[Figures]], probe: Probe) -> Setting:
+    cpu = {setting: seen[0].cpu_each_s for setting, seen in played.items()}
+    return best_of(scores_of(played, probe), cpu)
+
+
+def test_the_faster_one_wins_on_a_quiet_machine() -> None:
+    played = {PROCESSES: rounds(1000, 0.001, 1), THREADS: rounds(1200, 0.001, 2)}
+    assert not is_disturbed(played, COMPUTES) and chosen(played, COMPUTES) == THREADS
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.2])
+def test_beside_others_more_threads_get_more_of_the_cpus_and_win_nothing_by_it(idle: float) -> None:
+    """The scheduler gives four threads more than two. What a unit costs is the same, so the smaller setting wins."""
+    beside = {"others_cpu_s": 0.8, "idle_s": idle}
+    played = {PROCESSES: rounds(800, 0.001, 1, **beside), THREADS: rounds(1200, 0.00102, 2, **beside)}
+    assert is_disturbed(played, COMPUTES) and chosen(played, COMPUTES) == PROCESSES
+
+
+def test_beside_others_work_that_waits_is_still_told_by_its_slots() -> None:
+    beside = {"others_cpu_s": 1.9, "idle_s": 0.0}
+    played = {PROCESSES: rounds(190, 0.0001, 1, **beside), MANY: rounds(3000, 0.0001, 2, **beside)}
+    assert is_disturbed(played, WAITS) and chosen(played, WAITS) == MANY
+
+
+def test_of_two_that_are_alike_the_smaller_one_wins_unless_it_takes_more_cpu_time() -> None:
+    played = {PROCESSES: rounds(1000, 0.001, 1), Setting("process", 4): rounds(1000, 0.001, 2)}
+    assert chosen(played, COMPUTES) == PROCESSES
+    played = {PROCESSES: rounds(1000, 0.0013, 1), Setting("process", 4): rounds(1000, 0.001, 2)}
+    assert chosen(played, COMPUTES) == Setting("process", 4)
+
+
+def test_a_goal_is_met_by_the_percentile_and_by_all_memory() -> None:
+    slow = Goal(latency_s=0.005)
+    assert not slow.is_met(figures(100, 0.001)) and Goal(latency_s=0.02).is_met(figures(100, 0.001))
+    assert not Goal(memory_bytes=10**6).is_met(figures(100, 0.001))
+    assert not slow.is_met(figures(0, 0.001, latency_s={}))
+
+
+def test_a_winner_that_does_not_reach_its_rate_again_is_told() -> None:
+    found = Found(COMPUTES, PROCESSES, {}, {}, played={PROCESSES: rounds(1000, 0.001, 1)}, again=figures(700, 0.001))
+    assert any("only 7" in said or "only 6" in said for said in found.cautions())
+
+
+def test_the_ideal_is_bound_by_slots_and_by_cpus() -> None:
+    assert WAITS.ideal(Setting("thread", 1, threads=4)) == pytest.approx(400, rel=0.02)
+    assert COMPUTES.ideal(Setting("process", 8)) == pytest.approx(2000)
+    assert COMPUTES.ideal(Setting("thread", 1, threads=8)) == pytest.approx(1000), "the GIL lets one thread compute"
