@@ -44,6 +44,7 @@ WORSE_EXIT_CODE = 3
 @click.option(
     "--scale", type=click.Choice(["small", "full"]), default="small", show_default=True, help="Size of a preset."
 )
+@click.option("--recycling", is_flag=True, help="Of calls: replace a worker under load, too, and show what it costs.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
 @json_flag
 @click.pass_context
@@ -67,7 +68,7 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     seconds = lab.seconds_of(given["seconds"], "--seconds")
     lab.tell(line())
     bench = Bench(str(work), work.unit, seconds, facts(), packages=packages())
-    benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"])
+    benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=given["recycling"])
     ratios = {} if kept is None else benching.against(bench, kept)
     if given["save"] is not None:
         given["save"].write_text(json.dumps(bench.as_data()))

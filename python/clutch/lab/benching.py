@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
@@ -23,6 +23,7 @@ WARM_WINDOWS_MAX = 6
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
+RECYCLED_SECONDS = 2.0
 
 
 class OtherFile(ClutchError):
@@ -58,13 +59,15 @@ def contender_of(work: Work, setting: Setting | None, load: Load | None = None) 
 
 @dataclass
 class Cell:
-    """What a contender has shown. `start_s`: from nothing to all workers ready; `alone`: with one caller."""
+    """What a contender has shown. `start_s`: from nothing to all workers ready; `alone`: with one caller; `recycled`:
+    while one of its workers was replaced."""
 
     rounds: list[Figures]
     start_s: float
     alone: Figures | None = None
     options: dict[str, Any] = field(default_factory=dict)
     slots: int | None = None
+    recycled: Figures | None = None
 
     @property
     def middle(self) -> Figures:
@@ -108,7 +111,8 @@ class Bench:
         for name, cell in data["cells"].items():
             alone = cell["alone"] and Figures.of_data(cell["alone"])
             rounds = [Figures.of_data(one) for one in cell["rounds"]]
-            bench.cells[name] = Cell(rounds, cell["start_s"], alone, cell["options"], cell["slots"])
+            recycled = cell["recycled"] and Figures.of_data(cell["recycled"])
+            bench.cells[name] = Cell(rounds, cell["start_s"], alone, cell["options"], cell["slots"], recycled)
         return bench
 
 
@@ -119,6 +123,7 @@ def measure(
     tell: Callable[[str], object],
     seed: int = 0,
     alive_max: int = ALIVE_MAX,
+    is_recycled: bool = False,
 ) -> Bench:
     """Measure each in each round. Whoever fails is told and left out. Raises TrialFailed where nobody works."""
     groups = [contenders[nr : nr + alive_max] for nr in range(0, len(contenders), alive_max)]
@@ -126,7 +131,7 @@ def measure(
         for nr, group in enumerate(groups):
             left = rounds * bench.seconds * sum(map(len, groups[nr:]))
             tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
-            measure_group(bench, group, rounds, tell, seed)
+            Group(bench, group, tell).run(rounds, seed, is_recycled)
     except KeyboardInterrupt:
         tell("interrupted: what is whole is kept")
     bench.cells = {one.name: bench.cells[one.name] for one in contenders if one.name in bench.cells}
@@ -135,40 +140,55 @@ def measure(
     return bench
 
 
-def measure_group(
-    bench: Bench, group: Sequence[Contender], rounds: int, tell: Callable[[str], object], seed: int
-) -> None:
-    """Measure contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
-    with contextlib.ExitStack() as stack:
-        trials: dict[str, Trial] = {}
-        cells: dict[str, Cell] = {}
-        for one in group:
-            try:
-                trial = stack.enter_context(one.start())
-                warm_up(trial, one.load, bench.seconds)
-                alone = None if one.slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
-            except TrialFailed as error:
-                fail(bench, one, error, tell)
-            else:
-                trials[one.name] = trial
-                cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), one.slots)
-        for order in rounds_of(list(group), rounds, seed):
-            seen: dict[str, Figures] = {}
-            for one in order:
-                if one.name not in trials:
-                    continue
-                try:
-                    seen[one.name] = trials[one.name].measure(one.load, bench.seconds)
-                except TrialFailed as error:
-                    fail(bench, one, error, tell)
-                    del trials[one.name]
-            for name, figures in seen.items():
-                bench.cells.setdefault(name, cells[name]).rounds.append(figures)
+@dataclass
+class Group:
+    """Contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
 
+    bench: Bench
+    contenders: Sequence[Contender]
+    tell: Callable[[str], object]
+    trials: dict[str, Trial] = field(default_factory=dict)
+    cells: dict[str, Cell] = field(default_factory=dict)
 
-def fail(bench: Bench, one: Contender, error: TrialFailed, tell: Callable[[str], object]) -> None:
-    bench.failed[one.name] = str(error)
-    tell(str(error).splitlines()[0])
+    def run(self, rounds: int, seed: int, is_recycled: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            for one in self.contenders:
+                with self.left_out(one):
+                    self.start(one, stack)
+            for order in rounds_of(list(self.contenders), rounds, seed):
+                self.play(order)
+            for one in self.alive() if is_recycled else ():
+                with self.left_out(one):
+                    load, seconds = replace(one.load, recycles=True), max(RECYCLED_SECONDS, self.bench.seconds)
+                    self.cells[one.name].recycled = self.trials[one.name].measure(load, seconds)
+
+    def start(self, one: Contender, stack: contextlib.ExitStack) -> None:
+        trial = stack.enter_context(one.start())
+        warm_up(trial, one.load, self.bench.seconds)
+        alone = None if one.slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
+        self.trials[one.name] = trial
+        self.cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), one.slots)
+
+    def play(self, order: Sequence[Contender]) -> None:
+        seen: dict[str, Figures] = {}
+        for one in self.alive(order):
+            with self.left_out(one):
+                seen[one.name] = self.trials[one.name].measure(one.load, self.bench.seconds)
+        for name, figures in seen.items():
+            self.bench.cells.setdefault(name, self.cells[name]).rounds.append(figures)
+
+    def alive(self, order: Sequence[Contender] | None = None) -> list[Contender]:
+        return [one for one in (self.contenders if order is None else order) if one.name in self.trials]
+
+    @contextlib.contextmanager
+    def left_out(self, one: Contender) -> Iterator[None]:
+        """Whoever fails is told, and takes no part any more."""
+        try:
+            yield
+        except TrialFailed as error:
+            self.bench.failed[one.name] = str(error)
+            self.trials.pop(one.name, None)
+            self.tell(str(error).splitlines()[0])
 
 
 def warm_up(trial: Trial, load: Load, seconds: float) -> None:

@@ -60,7 +60,7 @@ def bench_report(bench: Bench, ratios: Mapping[str, Ratio], cpus: int) -> Report
     head = ["", *headings(bench.unit), *(["to the saved", ""] if ratios else [])]
     failed = [f"{name} fails: {reason.splitlines()[0]}" for name, reason in bench.failed.items()]
     report.sheets.append(Sheet("", head, lines, failed))
-    report.sheets += [sheet for sheet in [times(bench)] if sheet is not None]
+    report.sheets += [sheet for sheet in (times(bench), replaced(bench)) if sheet is not None]
     report.charts += [
         *heat_maps(bench),
         *curves({name: cell.rounds for name, cell in bench.cells.items()}),
@@ -104,6 +104,19 @@ def times(bench: Bench) -> Sheet | None:
     head = ["", "queue ms", "run ms", "computes", "waits", "for GIL or CPU", "switches each", "start s", "last CPUs"]
     note = "for GIL or CPU: run time beyond that of a unit alone, less its CPU time"
     return Sheet("where a unit's time goes", head, lines, [note])
+
+
+def replaced(bench: Bench) -> Sheet | None:
+    """What it costs to replace a worker under load, where that was measured."""
+    lines = []
+    for name, cell in bench.cells.items():
+        if (one := cell.recycled) is None or one.recycled_s is None:
+            continue
+        p99 = [milliseconds(figures.latency_s.get("99")) for figures in (cell.middle, one)]
+        change = f"{one.rate / cell.middle.rate - 1:+.1%}" if cell.middle.rate else ""
+        lines.append([name, f"{one.recycled_s:.2f}", *p99, change, f"{sum(one.errors.values())}"])
+    head = ["", "took s", "p99 ms without", "p99 ms with", f"{bench.unit}/s", "failed"]
+    return Sheet("a worker replaced under load", head, lines) if lines else None
 
 
 def heat_maps(bench: Bench) -> list[HeatMap]:

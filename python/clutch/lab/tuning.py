@@ -141,7 +141,9 @@ class Search:
         while True:
             # What follows takes half as long each time, so the first pass may take half of what there is.
             room = int((halving_until - time.monotonic()) / 2 / (learnt.start_s + 1.7 * window))
-            left = self.halve(thinned(left, room), window)
+            left = thinned(left, room)
+            self.tell(f"{len(left)} settings, {window:.1f} s each")
+            left = self.halve(left, window)
             if len(left) <= FINALISTS or time.monotonic() > halving_until:
                 break
             window = min(1.5 * window, max(WINDOW_SECONDS_MAX, 4 * learnt.wall_s))
@@ -185,6 +187,8 @@ class Search:
             spare = found.probe.start_s + 4 * window
             rounds = int((self.until - spare - time.monotonic()) / (len(trials) * (window + 0.05)))
             rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
+            seconds = rounds * len(trials) * window
+            self.tell(f"the final: {', '.join(map(str, trials))}; {rounds} rounds, about {seconds:.0f} s")
             for order in rounds_of(list(trials), rounds, self.seed):
                 seen = {one: trials[one].measure(self.goal.load_of(self.work, one), window) for one in order}
                 for one, figures in seen.items():
