@@ -63,7 +63,7 @@ def test_what_is_saved_is_compared_with(folder: Path) -> None:
     for cell in saved["cells"].values():
         cell["rounds"] = [{**one, "units": one["units"] * 1000} for one in cell["rounds"] * 4]
     kept.write_text(json.dumps(saved))
-    worse = clutch(*ask, "--rounds", "6", "--against", str(kept), cwd=folder, timeout=SECONDS_MAX)
+    worse = clutch(*ask, "--rounds", "8", "--against", str(kept), cwd=folder, timeout=SECONDS_MAX)
     assert worse.returncode == 3 and "worse" in worse.stdout
     kept.write_text('{"format": 99}')
     old = clutch(*ask, "--against", str(kept), cwd=folder, timeout=SECONDS_MAX)

@@ -1,0 +1,118 @@
+"""The pure parts of what drives work: when calls are due, what is counted, what an order says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clutch.errors import ConfigError
+from clutch.lab.benching import Bench, Cell, cautions
+from clutch.lab.drivers.calls import Closed, dues, found, series
+from clutch.lab.drivers.served import bodies_of, encoded
+from clutch.lab.generator import Latencies
+from clutch.lab.load import Figures, Load, latencies_of
+from clutch.lab.setting import Setting
+from clutch.lab.work import App, Calls, Request, Url, serve_flags
+
+
+def test_calls_are_due_evenly_or_as_independent_clients_come() -> None:
+    assert list(dues(Load(1, rate=4.0), 1.0)) == [0.0, 0.25, 0.5, 0.75]
+    random = list(dues(Load(1, rate=1000.0, is_poisson=True, seed=3), 10.0))
+    gaps = [after - before for before, after in itertools.pairwise(random)]
+    assert statistics.mean(gaps) == pytest.approx(0.001, rel=0.05)
+    assert statistics.stdev(gaps) == pytest.approx(0.001, rel=0.1), "exponential: deviation and mean are the same"
+    assert random == list(dues(Load(1, rate=1000.0, is_poisson=True, seed=3), 10.0))
+
+
+def test_a_window_over_bursts_has_neither_one_more_nor_one_less() -> None:
+    """Four slots, calls of 0.5 s: bursts of four. What is counted begins with the end of the first burst."""
+    run: Any = Closed.__new__(Closed)
+    run.ends = [(burst / 2 + nr * 1e-4, 1.0) for burst in range(1, 8) for nr in range(4)]
+    run.ramped, run.until = 4, 2.2
+    run.first = SimpleNamespace(at=0.51)
+    kept, wall = run.counted()
+    assert len(kept) == 12 and len(kept) / wall == pytest.approx(8.0, rel=1e-3)
+    run.until = 0.6
+    assert run.counted()[0] == []
+
+
+def test_a_series_has_all_units_and_the_longest_latency() -> None:
+    ends = [(0.1 * nr, 0.001 * nr) for nr in range(1, 101)]
+    parts = list(series(ends, 10.0))
+    assert sum(units for _, units, _ in parts) == 100 and parts[-1][0] == pytest.approx(10.0)
+    assert max(longest for _, _, longest in parts) == pytest.approx(0.1)
+    assert list(series([], 1.0)) == []
+
+
+def test_percentiles_are_right_to_three_digits() -> None:
+    latencies = Latencies()
+    latencies.record_many([nr / 1000 for nr in range(1, 1001)])
+    shown = latencies_of(latencies.report())
+    for percentile, seconds in {"50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999}.items():
+        assert shown["latency_s"][percentile] == pytest.approx(seconds, rel=0.002)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    assert found("os.path", "join") is os.path.join
+    with pytest.raises(TypeError, match="cannot be called"):
+        found("os", "sep")
+    module: Any = SimpleNamespace()
+    fastapi = pytest.importorskip("fastapi")
+    module.app = fastapi.FastAPI()
+    sys.modules["an_app_of_a_test"] = module
+    with pytest.raises(TypeError, match="--path"):
+        found("an_app_of_a_test", "app")
+
+
+def test_orders() -> None:
+    assert Calls("m", "f").order(Setting("thread", 2, threads=3))["slots"] == 6
+    assert serve_flags(Setting("async", 2, threads=2, tasks=8)) == [
+        *("-k", "async", "-w", "2", "--threads", "2"),
+        *("--worker-connections", "8"),
+    ]
+    assert serve_flags(Setting("auto", 1)) == ["-w", "1"]
+    order = App("m:app", (Request("/a", body=b"\x00\xff"),)).order(Setting("process", 1))
+    assert bodies_of(order["requests"][0]) == [b"\x00\xff"]
+    assert Url("http://[::1]:8000/a?b=c").order(None)["requests"][0]["path"] == "/a?b=c"
+    with pytest.raises(ConfigError, match="allowed is http://"):
+        Url("https://example.org/").order(None)
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"), [("é", "é".encode()), (b"x", b"x"), ({"a": 1}, b'{"a": 1}'), (bytearray(b"y"), b"y")]
+)
+def test_bodies_of_functions(body: Any, sent: bytes) -> None:
+    assert encoded(body) == sent
+
+
+def figures(**more: Any) -> Figures:
+    seen = {"units": 100, "wall_s": 1.0, "cpu_s": 0.1, "load_cpu_s": 0.1, "errors": {}, "latency_s": {"50": 0.01}}
+    return Figures(**{**seen, "switches": 0, "forced": 0, "pss_bytes": 1, "cpus": [0], **more})
+
+
+def test_the_ideal_of_a_cell_is_by_slots_or_by_cpus() -> None:
+    alone = figures(run_s=0.01, cpu_s=0.1)
+    assert Cell([figures()], 0.1, alone, slots=4).ideal(cpus=2) == pytest.approx(400)
+    assert Cell([figures(cpu_s=1.0)], 0.1, figures(run_s=0.01, cpu_s=1.0), slots=400).ideal(2) == pytest.approx(200)
+    assert Cell([figures()], 0.1, None, slots=4).ideal(2) is None
+
+
+def test_a_load_that_was_the_limit_and_a_busy_machine_are_told() -> None:
+    bench = Bench("w", "calls", 1.0, {})
+    bench.cells["a"] = Cell([figures(spoiled="it was late"), figures(others_cpu_s=0.9)], 0.1)
+    bench.cells["b"] = Cell([figures(others_cpu_s=0.9)], 0.1)
+    said = cautions(bench)
+    assert said[0] == "not valid, a: it was late" and "0.90 CPUs" in said[1]
+
+
+def test_what_is_saved_can_be_read() -> None:
+    bench = Bench("w", "calls", 1.0, {"CPUs": "2"}, packages={"x": "1"})
+    bench.cells["a"] = Cell([figures(curve=[(50.0, 0.01)], series=[(0.1, 1, 0.01)])], 0.1, figures(), {"workers": 1}, 1)
+    assert Bench.of_data(json.loads(json.dumps(bench.as_data()))) == bench
