@@ -7,13 +7,14 @@ without what others have left in memory.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import sys
 from typing import Any, TextIO
 
-from clutch.lab import watching
+from clutch.lab import orphans, watching
 from clutch.lab.drivers import Driver, driver_of
 from clutch.lab.load import Load
 
@@ -25,6 +26,9 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     # Who presses Ctrl-C means the lab, which ends this process in its way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    orphans.adopt()
+    # Before any other, so that it runs after all others: what is left by then has not ended by itself.
+    atexit.register(orphans.end_below)
     order = json.loads(sys.stdin.readline())
     try:
         run(order, answers)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from clutch.errors import ClutchError
-from clutch.lab import watching
+from clutch.lab import orphans, watching
 from clutch.lab.load import Figures, Load
 
 START_SECONDS_MAX = 120.0
@@ -107,9 +106,10 @@ class Trial:
             self._process.wait(END_SECONDS_MAX)
         if self._process.poll() is None:
             for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                orphans.kill(pid)
             self._process.wait()
+        if self._process.returncode < 0:
+            orphans.end_session(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any
 
-from clutch.lab import generator, watching
+from clutch.lab import generator, orphans, watching
 from clutch.lab.load import Load, latencies_of
 
 START_SECONDS_MAX = 90.0
@@ -76,6 +76,7 @@ class ServedDriver:
             stdout=self.output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=orphans.end_with_parent,
             env={**os.environ, **environment},
         )
 
@@ -129,7 +130,7 @@ class ServedDriver:
         return found
 
     def hello(self) -> dict[str, Any]:
-        return {"start_s": self.start_s, "check_s": self.check_s, **self.state()[0]}
+        return {"start_s": self.start_s, "check_s": self.check_s, "port": self.port, **self.state()[0]}
 
     def state(self) -> tuple[dict[str, Any], tuple[float, float] | None]:
         """What `clutch ps` knows: the interface of the app, and seconds that requests have waited and run."""
