@@ -64,5 +64,9 @@ def session(pid: int) -> int | None:
 
 
 def kill(pid: int) -> None:
+    send(pid, signal.SIGKILL)
+
+
+def send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)

@@ -19,6 +19,7 @@ from typing import Any
 from clutch.lab import generator, orphans, watching
 from clutch.lab.load import Load, latencies_of
 
+HOST = "127.0.0.1"
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 8.0
 CHECK_SECONDS_MAX = 60.0
@@ -46,7 +47,7 @@ class ServedDriver:
         self.order = order
         self.process: subprocess.Popen[bytes] | None = None
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
-        self.host, self.port = order.get("host", "127.0.0.1"), order.get("port") or free_port()
+        self.host, self.port = order.get("host", HOST), order.get("port") or free_port()
         self.client: generator.Load | None = None
         self.connections = 0
         is_near = "command" not in order and self.host in ("127.0.0.1", "::1", "localhost")
@@ -240,7 +241,7 @@ def arrivals(load: Load) -> Any:
 
 def free_port() -> int:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((HOST, 0))
         return listener.getsockname()[1]
 
 

@@ -23,6 +23,15 @@ FILES = (
     "servers.weft",
     "servers.h2corn",
     "servers.hypercorn",
+    "jobs.celery",
+    "jobs.dramatiq",
+    "jobs.taskiq",
+    "jobs.rq",
+    "jobs.huey",
+    "jobs.saq",
+    "jobs.streaq",
+    "jobs.flexiq",
+    "jobs.mayu",
 )
 EVERYONE = "all"
 
