@@ -23,6 +23,7 @@ COMMANDS = {
     **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "profile": "profile:command",
     "bench": "bench:command",
+    "compare": "compare:command",
     "tune": "tune:command",
     "call": "call:command",
     "tools": "tools:command",

@@ -81,7 +81,9 @@ def install(peer: Peer) -> Path | None:
     if folder is None or folder.is_dir():
         return folder
     if reason := failure_of(peer):
-        raise NotInstalled(f"{reason} (a while ago; it is tried again after an hour, or without {failure_file(folder)})")
+        raise NotInstalled(
+            f"{reason} (a while ago; it is tried again after an hour, or without {failure_file(folder)})"
+        )
     root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="installing-", dir=root()) as place:
         made = Path(place) / "packages"

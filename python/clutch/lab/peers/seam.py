@@ -1,7 +1,7 @@
 """The seam of peers: what a comparison needs of each, and nothing else.
 
-A peer is a value that imports nothing of the package that it stands for: it tells what to install and what the runner is
-to start. The package is on the path of the runner and of what that starts, and of no other process.
+A peer is a value that imports nothing of the package that it stands for: it tells what to install and what the runner
+is to start. The package is on the path of the runner and of what that starts, and of no other process.
 """
 
 from __future__ import annotations

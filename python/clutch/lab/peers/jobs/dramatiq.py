@@ -12,7 +12,9 @@ from clutch.lab.peers.jobs.job_peer import APP, NAME, At, JobPeer
 class Dramatiq(JobPeer):
     name = "dramatiq"
     requirements = ("dramatiq[redis]", "hiredis")
-    settings = "a process a worker with 8 threads each (its default), no middleware, dramatiq_queue_prefetch=1000; send()"
+    settings = (
+        "a process a worker with 8 threads each (its default), no middleware, dramatiq_queue_prefetch=1000; send()"
+    )
 
     def app(self, at: At) -> dict[str, Any]:
         dramatiq: Any = importlib.import_module("dramatiq")

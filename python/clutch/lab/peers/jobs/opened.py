@@ -17,7 +17,6 @@ from clutch.lab.peers.jobs.job_peer import PEER, URL, WORKERS, At, JobPeer
 from clutch.lab.peers.jobs.redis_server import RedisServer
 
 
-
 def opened(order: dict[str, Any], folder: Path) -> Queue:
     return PeerQueue(order, folder)
 

@@ -12,7 +12,9 @@ from clutch.lab.peers.jobs.job_peer import NAME, At, JobPeer, chunks
 class Rq(JobPeer):
     name = "rq"
     requirements = ("rq", "hiredis")
-    settings = "a pool of SimpleWorker, which its page on workers has for speed (no fork a job); no results; enqueue_many"
+    settings = (
+        "a pool of SimpleWorker, which its page on workers has for speed (no fork a job); no results; enqueue_many"
+    )
 
     def app(self, at: At) -> dict[str, Any]:
         redis: Any = importlib.import_module("redis")

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch.lab.drivers import marks
-from clutch.lab.peers.jobs.job_peer import APP, IN_FLIGHT, NAME, At, AsyncJobPeer
+from clutch.lab.peers.jobs.job_peer import APP, IN_FLIGHT, NAME, AsyncJobPeer, At
 
 
 class Saq(AsyncJobPeer):
     name = "saq"
     requirements = ("saq[hiredis]",)
     settings = (
-        f"a process a worker with 10 jobs at a time (its default), ttl=-1 (no results), timeout=0; {IN_FLIGHT} enqueue() "
-        "at a time"
+        "a process a worker with 10 jobs at a time (its default), ttl=-1 (no results), timeout=0; "
+        f"{IN_FLIGHT} enqueue() at a time"
     )
 
     def queue_at(self, at: At) -> Any:

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from clutch.lab.drivers import marks
-from clutch.lab.peers.jobs.job_peer import APP, NAME, At, AsyncJobPeer, chunks
+from clutch.lab.peers.jobs.job_peer import APP, NAME, AsyncJobPeer, At, chunks
 
 
 class Streaq(AsyncJobPeer):

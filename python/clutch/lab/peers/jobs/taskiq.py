@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch.lab.drivers import marks
-from clutch.lab.peers.jobs.job_peer import APP, NAME, At, AsyncJobPeer
+from clutch.lab.peers.jobs.job_peer import APP, NAME, AsyncJobPeer, At
 
 
 class Taskiq(AsyncJobPeer):
     name = "taskiq"
     requirements = ("taskiq[orjson]", "taskiq-redis", "hiredis", "uvloop")
     settings = (
-        "ListQueueBroker, which acknowledges nothing; no results, ORJSONSerializer, uvloop, acknowledged when received, "
-        "arguments not parsed; 100 kiq() at a time"
+        "ListQueueBroker, which acknowledges nothing; no results, ORJSONSerializer, uvloop, arguments not parsed; "
+        "100 kiq() at a time"
     )
 
     def app(self, at: At) -> dict[str, Any]:

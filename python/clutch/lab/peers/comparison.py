@@ -1,0 +1,136 @@
+"""Clutch and its peers at the same work, in rounds that each peer shares with Clutch.
+
+Few live at a time, as idle ones poll, too: each group has Clutch in it, started afresh, so that every peer is compared
+with a Clutch of its own rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from clutch.lab.benching import Bench, Cell, Contender, contender_of, measure_group
+from clutch.lab.comparing import Ratio, Verdict, ratio_of
+from clutch.lab.load import Figures, Load
+from clutch.lab.peers.jobs import ours, redis_server
+from clutch.lab.peers.seam import Peer
+from clutch.lab.setting import Setting
+from clutch.lab.trial import TrialFailed
+from clutch.lab.work import App, JobRun, Work
+
+BESIDE = 3
+"""Peers that live at a time."""
+CLUTCH = "clutch"
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A peer to Clutch, round by round. `cost`: of the CPU time of a unit, where less is better."""
+
+    clutch: str
+    rate: Ratio
+    cost: Ratio
+
+    @property
+    def dearer(self) -> Verdict:
+        """Whether the peer uses more CPU time."""
+        return self.cost.verdict
+
+    @property
+    def faster(self) -> Verdict:
+        return self.rate.verdict
+
+
+@dataclass
+class Comparison:
+    """`left_out`: why peers do not take part, by name."""
+
+    bench: Bench
+    peers: list[Peer] = field(default_factory=list)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    pairs: dict[str, Pair] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def clutches(work: Work, workers: int, load: Load | None) -> dict[str | None, Contender]:
+    """Clutch with its defaults, by the store of the peers that it is compared with."""
+    if isinstance(work, JobRun):
+        stores = ["sqlite"] if redis_server.lacks() else ["sqlite", "redis"]
+        return {store: of_jobs(work, workers, store, load) for store in stores}
+    setting = Setting("auto" if isinstance(work, App) else "process", workers)
+    return {None: replace(contender_of(work, setting, load), name=CLUTCH, slots=None)}
+
+
+def of_jobs(work: JobRun, workers: int, store: str, load: Load | None) -> Contender:
+    setting = Setting("process", workers)
+    order = ours.order_of(work, setting, store)
+    return Contender(f"{CLUTCH} {store}", order, load or work.load(setting), workers=workers, options=setting.options())
+
+
+def compare(
+    comparison: Comparison,
+    with_stores: Mapping[str | None, Contender],
+    contenders: Mapping[str, Contender],
+    rounds: int,
+    tell: Callable[[str], object],
+    seed: int = 0,
+) -> None:
+    """Fill the comparison. Whoever fails is told and left out. Raises TrialFailed where Clutch fails."""
+    for clutch, group in groups(comparison.peers, with_stores, contenders):
+        bench, both = comparison.bench, [clutch, *group]
+        part = Bench(bench.work, bench.unit, bench.seconds, bench.machine)
+        tell(f"{', '.join(one.name for one in both)}: {rounds * bench.seconds * len(both):.0f} s, and their starts")
+        try:
+            measure_group(part, both, rounds, tell, seed)
+        except KeyboardInterrupt:
+            tell("interrupted: what is whole is kept")
+            take(comparison, part, clutch.name)
+            return
+        if clutch.name in part.failed:
+            raise TrialFailed(part.failed[clutch.name])
+        take(comparison, part, clutch.name)
+
+
+def groups(
+    peers: Sequence[Peer], with_stores: Mapping[str | None, Contender], contenders: Mapping[str, Contender]
+) -> list[tuple[Contender, list[Contender]]]:
+    """Clutch and some peers that are compared with it, each peer once."""
+    found: list[tuple[Contender, list[Contender]]] = []
+    for store, clutch in with_stores.items():
+        its = [contenders[peer.name] for peer in peers if peer.store == store and peer.name in contenders]
+        parts = [its[begin : begin + BESIDE] for begin in range(0, len(its), BESIDE)]
+        found += [(clutch, part) for part in parts]
+    return found or [(clutch, []) for clutch in with_stores.values()]
+
+
+def take(comparison: Comparison, part: Bench, clutch: str) -> None:
+    """Add the figures of a group, and the ratios of its rounds."""
+    comparison.bench.failed |= part.failed
+    mine = part.cells.pop(clutch, None)
+    if mine is None:
+        return
+    whole = comparison.bench.cells.setdefault(clutch, Cell([], mine.start_s, options=mine.options))
+    whole.rounds += mine.rounds
+    unit = comparison.bench.unit
+    for name, cell in part.cells.items():
+        comparison.bench.cells[name] = cell
+        comparison.pairs[name] = Pair(
+            clutch,
+            ratio(cell.rounds, mine.rounds, lambda one: one.rate),
+            ratio(cell.rounds, mine.rounds, lambda one: cost_s(one, unit)),
+        )
+
+
+def ratio(theirs: Sequence[Figures], mine: Sequence[Figures], of: Callable[[Figures], float]) -> Ratio:
+    """Of the rounds that both have played."""
+    both = min(len(theirs), len(mine))
+    sides = ([max(of(one), LEAST) for one in side[:both]] for side in (theirs, mine))
+    return ratio_of(*sides)
+
+
+def cost_s(figures: Figures, unit: str) -> float:
+    """CPU time of a unit. Of calls with that of the program that calls, as pools differ in where they work."""
+    if not figures.units:
+        return 0.0
+    return (figures.cpu_s + (figures.load_cpu_s if unit == "calls" else 0.0)) / figures.units
