@@ -17,6 +17,8 @@ class Load:
     rate: float | None = None
     is_poisson: bool = False
     seed: int = 0
+    units: int | None = None
+    """Of jobs: so many in all, rather than as many as are expected to last for the time."""
     recycles: bool = False
     """Whether a worker is replaced in the middle of it."""
 

@@ -177,7 +177,7 @@ class JobsDriver:
         if load.rate is not None:
             raise ValueError("jobs are measured as a backlog that is drained, not at a rate")
         assert self.queue is not None
-        count = min(JOBS_MAX, max(2 * self.slots, round(seconds * self.slots / self.each_s)))
+        count = load.units or min(JOBS_MAX, max(2 * self.slots, round(seconds * self.slots / self.each_s)))
         held = self.consumer()
         self.queue.hold(held)
         try:

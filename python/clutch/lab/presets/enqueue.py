@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from clutch.lab.benching import Contender
 from clutch.lab.load import Load
 from clutch.lab.machine import facts
+from clutch.lab.peers.jobs import redis_server
 from clutch.lab.presets import Scale, Tell
 from clutch.lab.presets.playing import Played, as_data, play
-from clutch.lab.redis_server import redis_server
 from clutch.lab.report import Axis, Line, Lines, Report, Sheet
 from clutch.lab.shown import figure
 
@@ -39,7 +39,7 @@ def run(scale: Scale, tell: Tell) -> Report:
     """Raises ClutchError where there is no Redis server."""
     report = Report("putting jobs into Redis", facts())
     connections = len(os.sched_getaffinity(0))
-    with redis_server() as url:
+    with redis_server.running() as url:
         played, report.notes = play(contenders(url, connections), CALLERS, ROUNDS[scale], SECONDS[scale], tell)
         floors = [floor(url, load.callers) for load in CALLERS]
     heads = [f"{load.callers} caller{'s' * (load.callers > 1)}" for load in CALLERS]

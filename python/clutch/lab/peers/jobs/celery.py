@@ -1,4 +1,4 @@
-"""Celery over Redis, with processes and with threads."""
+"""Celery over Redis, with processes, threads and greenlets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "W
 
 
 class Celery(JobPeer):
-    requirements = ("celery[redis]", "hiredis")
+    requirements = ("celery[redis]", "hiredis", "gevent")
 
     def __init__(self, pool: str) -> None:
         self.name, self.pool = f"celery {pool}", pool
@@ -44,4 +44,4 @@ class Celery(JobPeer):
             self.celery.group(self.job.s(**kwargs) for _ in range(size)).apply_async()
 
 
-PEERS = (Celery("prefork"), Celery("threads"))
+PEERS = (Celery("prefork"), Celery("threads"), Celery("gevent"))

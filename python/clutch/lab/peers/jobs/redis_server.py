@@ -6,9 +6,12 @@ import contextlib
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from clutch.errors import ClutchError
 from clutch.lab import orphans
 from clutch.lab.drivers.served import HOST, free_port
 
@@ -55,6 +58,19 @@ class RedisServer:
             self.process.wait(STOP_SECONDS_MAX)
         self.process.kill()
         self.process.wait()
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """The URL of a server, from its first answer to its end. Raises ClutchError where there is none here."""
+    if (reason := lacks()) is not None:
+        raise ClutchError(reason)
+    with tempfile.TemporaryDirectory(prefix="clutch-lab-redis-") as folder:
+        server = RedisServer(Path(folder))
+        try:
+            yield server.url
+        finally:
+            server.end()
 
 
 def lacks() -> str | None:
