@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from clutch.lab.benching import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.machine import facts
-from clutch.lab.peers import packages, registry
 from clutch.lab.peers.jobs import redis_server
 from clutch.lab.presets import Scale, Tell
+from clutch.lab.presets.beside import beside
 from clutch.lab.report import Axis, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
 from clutch.lab.trial import TrialFailed
@@ -83,19 +83,9 @@ def contenders(work: JobRun, count: int, scale: Scale, tell: Tell, notes: list[s
         settings["Clutch process"] = Setting("process", count)
     for name, setting in settings.items():
         yield name, replace(contender_of(work, setting, load), name=f"{name} {count}")
-    for peer in map(registry.named, PEERS):
-        if peer.name.endswith("prefork") and count > PROCESSES_MAX[scale]:
-            continue
-        try:
-            if reason := peer.lacks():
-                raise packages.NotInstalled(reason)
-            folder = packages.install(peer)
-        except packages.NotInstalled as error:
-            if (note := f"{peer.name} is left out: {error}") not in notes:
-                notes.append(note)
-                tell(note)
-        else:
-            yield peer.name, replace(peer.contender(work, "jobs", count, folder, load), name=f"{peer.name} {count}")
+    names = [name for name in PEERS if not name.endswith("prefork") or count <= PROCESSES_MAX[scale]]
+    for one in beside(names, work, "jobs", count, load, notes, tell):
+        yield one.name, replace(one, name=f"{one.name} {count}")
 
 
 def shown(one: Figures | None, ideal: float) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from dataclasses import replace
 
 from clutch.errors import ClutchError
 from clutch.lab.benching import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.machine import facts
 from clutch.lab.presets import Scale, Tell
+from clutch.lab.presets.beside import beside
 from clutch.lab.presets.playing import play
 from clutch.lab.report import HeatMap, Report, Sheet
 from clutch.lab.setting import Setting
@@ -24,6 +26,7 @@ THREADS = {"small": (1, 2), "full": (1, 2, 3, 4, 5)}
 SECONDS = {"small": 0.5, "full": 3.0}
 ROUNDS = {"small": 2, "full": 6}
 CONNECTIONS = 64
+PEERS = ("gunicorn uvicorn", "uvicorn httptools", "granian st")
 TASKS = 256
 PUBLISHED = (
     "published, 2 cores: 1 worker 1,189/s (gunicorn), 1,136 (uvicorn); 2 workers 1,625 and 1,546; more workers or "
@@ -40,11 +43,11 @@ def run(scale: Scale, tell: Tell) -> Report:
         raise ClutchError("this preset serves a FastAPI app: pip install fastapi")
     report = Report("workers × threads of a FastAPI app", facts())
     for endpoint in ENDPOINTS:
-        field = list(contenders(endpoint, scale))
+        field = list(contenders(endpoint, scale, report.notes, tell))
         tell(f"{endpoint}: {len(field)} settings")
         cells: dict[str, dict[Cell, Figures]] = {}
-        groups = [field[nr : nr + len(THREADS[scale]) + 2] for nr in range(0, len(field), len(THREADS[scale]) + 2)]
-        for group in groups:
+        for workers in WORKERS[scale]:
+            group = [one for one in field if one[1][0] == workers]
             played, failed = play(
                 [one for _, _, one in group], [Load(CONNECTIONS)], ROUNDS[scale], SECONDS[scale], tell
             )
@@ -65,12 +68,18 @@ def run(scale: Scale, tell: Tell) -> Report:
     return report
 
 
-def contenders(endpoint: str, scale: Scale) -> Iterator[tuple[str, Cell, Contender]]:
-    """Those of one size come one after the other, so that what disturbs the machine disturbs neighbours alike."""
+def contenders(endpoint: str, scale: Scale, notes: list[str], tell: Tell) -> Iterator[tuple[str, Cell, Contender]]:
+    """Those with as many workers live at the same time, so that what disturbs the machine disturbs them alike."""
+    work, load = App(TARGET, (Request(endpoint),)), Load(CONNECTIONS)
     for workers in WORKERS[scale]:
         for threads in THREADS[scale]:
-            setting = Setting("async", workers, threads=threads, tasks=TASKS)
-            yield "Clutch", (workers, threads), contender_of(App(TARGET, (Request(endpoint),)), setting)
+            yield (
+                "Clutch",
+                (workers, threads),
+                contender_of(work, Setting("async", workers, threads=threads, tasks=TASKS)),
+            )
+        for one in beside(PEERS, work, "asgi", workers, load, notes, tell):
+            yield one.name, (workers, 0), replace(one, name=f"{one.name} {workers}")
 
 
 def sheet(who: str, endpoint: str, cells: dict[Cell, Figures], scale: Scale) -> Sheet:

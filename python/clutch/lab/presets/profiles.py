@@ -13,6 +13,7 @@ from clutch.lab.benching import Contender, contender_of
 from clutch.lab.load import PERCENTILES, Figures, Load
 from clutch.lab.machine import facts
 from clutch.lab.presets import Scale, Tell
+from clutch.lab.presets.beside import beside
 from clutch.lab.presets.playing import Played, as_data, play
 from clutch.lab.report import Axis, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
@@ -25,6 +26,7 @@ SUSTAINED, PEAK = 0.6, 1.3
 """Shares of what the slots of a pool can do at most."""
 WAIT_SECONDS = 0.005
 """Of the calls of the load that lasts."""
+PEERS = ("futures process", "multiprocessing.Pool")
 PLAIN = 1.1
 """Ratio from which a difference is called one."""
 THREADS = 25
@@ -83,6 +85,9 @@ def run(scale: Scale, tell: Tell) -> Report:
             continue
         tell(f"{what}")
         field = [of(settings[name], what, kwargs) for name in settings]
+        if what == "echo":
+            load = Load(2 * size.processes)
+            field += beside(PEERS, Calls(MODULE, "echo"), "calls", size.processes, load, report.notes, tell)
         played[what], failed = play(field, [Load(2 * size.processes)], size.rounds, size.seconds, tell)
         report.notes += failed
         report.sheets.append(rates(what, played[what]))
