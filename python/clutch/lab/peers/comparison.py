@@ -125,8 +125,8 @@ def take(comparison: Comparison, part: Bench, clutch: str) -> None:
 def ratio(theirs: Sequence[Figures], mine: Sequence[Figures], of: Callable[[Figures], float]) -> Ratio:
     """Of the rounds that both have played."""
     both = min(len(theirs), len(mine))
-    sides = ([max(of(one), LEAST) for one in side[:both]] for side in (theirs, mine))
-    return ratio_of(*sides)
+    values = [[max(of(one), LEAST) for one in side[:both]] for side in (theirs, mine)]
+    return ratio_of(values[0], values[1])
 
 
 def cost_s(figures: Figures, unit: str) -> float:

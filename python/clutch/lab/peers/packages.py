@@ -135,7 +135,8 @@ def run(command: list[str]) -> str | None:
 
 
 def reason_in(said: str) -> str:
-    """The last line that names an error, or else the last."""
+    """From the last line that names an error to the end, or else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    named = [line for line in lines if line.lower().startswith("error")]
-    return ((named or lines)[-1] if lines else "the installer has failed without a word")[:REASON_CHARACTERS_MAX]
+    named = [nr for nr, line in enumerate(lines) if line.lower().startswith("error")]
+    kept = lines[named[-1] :] if named else lines[-1:]
+    return " ".join(kept)[:REASON_CHARACTERS_MAX] or "the installer has failed without a word"

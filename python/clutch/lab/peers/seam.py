@@ -19,6 +19,7 @@ from clutch.lab.work import Work
 
 Face = Literal["calls", "asgi", "wsgi", "jobs"]
 """What a peer can do, of what Clutch does."""
+Store = Literal["redis", "sqlite"]
 
 
 class Peer(ABC):
@@ -26,12 +27,12 @@ class Peer(ABC):
 
     name: str
     faces: ClassVar[tuple[Face, ...]]
-    requirements: ClassVar[tuple[str, ...]] = ()
+    requirements: tuple[str, ...] = ()
     """What pip installs for it; nothing: it comes with Python."""
     needs_python: ClassVar[tuple[int, int]] = (3, 11)
     settings: str
     """In words, with the reason or the page that names them."""
-    store: str | None = None
+    store: Store | None = None
     """Where jobs wait: it is compared with Clutch over the same."""
 
     @abstractmethod
@@ -51,6 +52,8 @@ class Peer(ABC):
 
 
 def environment(folder: Path | None) -> dict[str, str]:
-    """Variables with which a peer's packages come first, and the user's own code can be imported."""
+    """Variables with which a peer's packages come first, the user's own code can be imported, and this Python is the
+    one that programs find."""
     paths = [*([str(folder)] if folder is not None else []), os.getcwd(), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    return {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "PATH": os.pathsep.join(programs)}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clutch.lab.drivers.calls import Executor
 from clutch.lab.peers.calls.pool import Futures, PoolPeer
 
 WORKERS_MAX = 64
 """Of its own default."""
+
+if TYPE_CHECKING:
+    from clutch.lab.drivers.calls import Executor
 
 
 class BetaPool(PoolPeer):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clutch.lab.drivers.calls import Executor
 from clutch.lab.peers.calls.pool import Futures, PoolPeer
 
 KINDS = {
@@ -14,6 +13,9 @@ KINDS = {
     "thread": "ThreadPoolExecutor",
     "interpreter": "InterpreterPoolExecutor",
 }
+
+if TYPE_CHECKING:
+    from clutch.lab.drivers.calls import Executor
 
 
 class FuturesPeer(PoolPeer):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clutch.lab.drivers.calls import Executor
 from clutch.lab.peers.calls.pool import Applied, PoolPeer
+
+if TYPE_CHECKING:
+    from clutch.lab.drivers.calls import Executor
 
 
 class Mpire(PoolPeer):

@@ -7,11 +7,13 @@ import importlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clutch.lab import watching
-from clutch.lab.drivers.calls import Executor
 from clutch.lab.peers.calls.pool import WARM_UP_SECONDS, PoolPeer, plain
+
+if TYPE_CHECKING:
+    from clutch.lab.drivers.calls import Executor
 
 
 class Pebble(PoolPeer):

@@ -16,9 +16,7 @@ class Flexiq(JobPeer):
 
     def __init__(self, pool: str) -> None:
         self.name, self.pool = f"flexiq {pool}", pool
-        self.settings = (
-            f"--pool {pool}, scheduler_batch_size=100, scheduler_poll_interval_ms=1, push_dispatch; WAL; enqueue_many"
-        )
+        self.settings = f"--pool {pool}, scheduler_batch_size=100, scheduler_poll_interval_ms=1; WAL; enqueue_many"
 
     def app(self, at: At) -> dict[str, Any]:
         flexiq: Any = importlib.import_module("flexiq")
@@ -27,7 +25,6 @@ class Flexiq(JobPeer):
             workers=int(os.environ[WORKERS]),
             scheduler_batch_size=100,
             scheduler_poll_interval_ms=1,
-            push_dispatch=True,
         )
         return {"queue": queue, "job": queue.task(name=NAME)(marks.job)}
 

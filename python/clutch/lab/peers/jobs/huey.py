@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Literal
+from typing import Any
 
 from clutch.lab.drivers import marks
 from clutch.lab.peers.jobs.job_peer import APP, NAME, At, JobPeer
+from clutch.lab.peers.seam import Store
 
 
 class Huey(JobPeer):
-    def __init__(self, store: Literal["redis", "sqlite"], kind: str) -> None:
+    def __init__(self, store: Store, kind: str) -> None:
         self.name, self.store, self.kind = f"huey {store} {kind}", store, kind
         self.requirements = ("huey", "redis", "hiredis") if store == "redis" else ("huey",)
         kept = "a blocking pop" if store == "redis" else "polled each 10 ms, fsync=True (synchronous=FULL)"

@@ -12,10 +12,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from clutch.lab.peers.jobs import redis_server
-from clutch.lab.peers.seam import Face, Peer
+from clutch.lab.peers.seam import Face, Peer, Store
 from clutch.lab.work import JobRun, Work
 
 APP = "clutch.lab.peers.jobs.consumed"
@@ -46,7 +46,7 @@ class JobPeer(Peer):
     """A job queue with its fastest documented settings."""
 
     faces = ("jobs",)
-    store: Literal["redis", "sqlite"] = "redis"
+    store: Store | None = "redis"
 
     def order(self, work: Work, face: Face, workers: int) -> dict[str, Any]:
         assert isinstance(work, JobRun)
