@@ -28,7 +28,7 @@ OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
 @lab.work_arguments
 @click.option("--slo", metavar="TEXT", help='Objective, such as "p99 < 50ms", with no call waiting for a slot.')
 @click.option("--memory", metavar="SIZE", help="The most memory of all processes together, such as 2GB.")
-@click.option("--budget", default="2m", show_default=True, metavar="DURATION", help="Time to measure.")
+@click.option("--budget", default="1m", show_default=True, metavar="DURATION", help="Time to measure.")
 @click.option("--threads-ok", is_flag=True, help="On Python without a GIL: try `thread`, as the code is thread-safe.")
 @click.option("--seed", type=int, default=0, help="Seed of the order in which settings are measured.")
 @click.option("--write", is_flag=True, help="Write the winner into clutch.toml.")
