@@ -49,6 +49,8 @@ class Figures:
     pss_bytes: int
     cpus: list[int | None]
     """Of each process: the CPU that it ran on last."""
+    delayed_s: float = 0.0
+    """Time for which threads that do the work could have run and had no CPU."""
     others_cpu_s: float = 0.0
     """CPU time that other programs of this machine took meanwhile."""
     idle_s: float = 0.0
@@ -76,6 +78,10 @@ class Figures:
     @property
     def cpu_each_s(self) -> float:
         return self.cpu_s / self.units if self.units else 0.0
+
+    @property
+    def delayed_each_s(self) -> float:
+        return self.delayed_s / self.units if self.units else 0.0
 
     @property
     def cpu_share(self) -> float:

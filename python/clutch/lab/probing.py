@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from clutch.lab.benching import contender_of
-from clutch.lab.load import Load
+from clutch.lab.load import Figures, Load
 from clutch.lab.setting import Setting
 from clutch.lab.trial import Trial
 from clutch.lab.work import App, Handler, Work
@@ -109,9 +109,7 @@ def probe(work: Work, cpus: int, threads_ok: bool) -> Probe:
         seconds = max(ALONE_SECONDS, 4 * one.check_s)
         one.measure(Load(1), ALONE_SECONDS / 4)
         alone = one.measure(Load(1), seconds)
-    wall, cpu = alone.latency_s.get("50", ALONE_SECONDS), alone.cpu_each_s
-    if alone.run_s and not isinstance(work, App | Handler):
-        wall = min(wall, max(alone.run_s, cpu))
+    wall, cpu = undisturbed_s(alone), alone.cpu_each_s
     allowed = threads_ok or getattr(sys, "_is_gil_enabled", lambda: True)()
     gain = 1.0
     if not is_async and allowed and not isinstance(work, Handler):
@@ -120,6 +118,14 @@ def probe(work: Work, cpus: int, threads_ok: bool) -> Probe:
             one_at_a_time = several.measure(Load(1), seconds).rate
             gain = several.measure(Load(THREADS), seconds).rate / one_at_a_time if one_at_a_time else 1.0
     return Probe(wall, cpu, is_async, gain, cpus, start_s, interface, allowed)
+
+
+def undisturbed_s(alone: Figures) -> float:
+    """Time of a unit, less that for which it could have run and had no CPU: beside other programs work that computes
+    would else seem to wait."""
+    middle = alone.latency_s.get("50", ALONE_SECONDS)
+    mean = alone.run_s or (alone.wall_s / alone.units if alone.units else middle)
+    return max(alone.cpu_each_s, min(middle, mean - alone.delayed_each_s))
 
 
 def first_of(work: Work) -> Setting:

@@ -80,12 +80,7 @@ def times(bench: Bench) -> Sheet | None:
         one = cell.middle
         if one.run_s is None or one.queued_s is None or one.run_s <= 0:
             continue
-        cpu = min(1.0, one.cpu_each_s / one.run_s)
-        alone = 0.0
-        if cell.alone is not None and cell.alone.run_s:
-            alone = max(0.0, cell.alone.run_s - cell.alone.cpu_each_s) / one.run_s
-        rest = max(0.0, 1 - cpu - alone)
-        shares = [f"{cpu:.0%}", f"{min(alone, 1 - cpu):.0%}", f"{rest:.0%}"]
+        shares = [f"{share:.0%}" for share in parts_of(one, cell.alone)]
         switches = f"{one.switches / one.units:.2f}" if one.units else ""
         placed = " ".join("·" if cpu is None else str(cpu) for cpu in one.cpus[:16])
         lines.append(
@@ -101,9 +96,31 @@ def times(bench: Bench) -> Sheet | None:
         )
     if not lines:
         return None
-    head = ["", "queue ms", "run ms", "computes", "waits", "for GIL or CPU", "switches each", "start s", "last CPUs"]
-    note = "for GIL or CPU: run time beyond that of a unit alone, less its CPU time"
+    head = [
+        "",
+        "queue ms",
+        "run ms",
+        "computes",
+        "waits",
+        "for a CPU",
+        "for the GIL",
+        "switches each",
+        "start s",
+        "last CPUs",
+    ]
+    note = "waits: as much as a unit alone; for the GIL, or a lock: what is left of its run time"
     return Sheet("where a unit's time goes", head, lines, [note])
+
+
+def parts_of(one: Figures, alone: Figures | None) -> list[float]:
+    """Of a unit's run time the shares in which it computes, waits by itself, waits for a CPU, and the rest."""
+    assert one.run_s
+    left, found = 1.0, list[float]()
+    waits = 0.0 if alone is None or not alone.run_s else alone.run_s - alone.cpu_each_s - alone.delayed_each_s
+    for seconds in (one.cpu_each_s, waits, one.delayed_each_s):
+        found.append(min(left, max(0.0, seconds / one.run_s)))
+        left -= found[-1]
+    return [*found, left]
 
 
 def replaced(bench: Bench) -> Sheet | None:

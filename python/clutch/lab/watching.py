@@ -21,15 +21,21 @@ IDLE_FIELDS = (3, 4)
 
 @dataclass(frozen=True)
 class Usage:
-    """Of some processes together. `cpu_s`: seconds of CPU; `switches`: context switches, `forced`: those that the
-    scheduler forced."""
+    """Of some processes together. `cpu_s`: seconds of CPU; `delayed_s`: seconds for which threads could have run and
+    had no CPU; `switches`: context switches, `forced`: those that the scheduler forced."""
 
     cpu_s: float
+    delayed_s: float
     switches: int
     forced: int
 
     def __sub__(self, before: Usage) -> Usage:
-        return Usage(self.cpu_s - before.cpu_s, self.switches - before.switches, self.forced - before.forced)
+        return Usage(
+            self.cpu_s - before.cpu_s,
+            max(0.0, self.delayed_s - before.delayed_s),
+            self.switches - before.switches,
+            self.forced - before.forced,
+        )
 
 
 @dataclass(frozen=True)
@@ -45,19 +51,20 @@ class Machine:
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """CPU time of all threads that the processes have or had; switches of those that live."""
-    cpu = 0.0
+    """CPU time of all threads that the processes have or had; the rest of those that live."""
+    cpu = delayed = 0.0
     switches = forced = 0
     for pid in pids:
         cpu += cpu_s(pid)
         for task in tasks(pid):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                delayed += int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[1]) / 1e9
                 for line in _read(f"/proc/{pid}/task/{task}/status").splitlines():
                     if line.startswith("voluntary_ctxt_switches"):
                         switches += int(line.split()[1])
                     elif line.startswith("nonvoluntary_ctxt_switches"):
                         forced += int(line.split()[1])
-    return Usage(cpu, switches, forced)
+    return Usage(cpu, delayed, switches, forced)
 
 
 def cpu_s(pid: int) -> float:

@@ -202,6 +202,7 @@ class Run:
             "errors": dict(self.errors),
             "cpu_s": used.cpu_s * stretch,
             "load_cpu_s": (self.last.caller_cpu_s - self.first.caller_cpu_s) * stretch,
+            "delayed_s": used.delayed_s,
             "switches": used.switches,
             "forced": used.forced,
             "series": list(series(kept, wall)),

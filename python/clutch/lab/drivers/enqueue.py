@@ -94,6 +94,7 @@ class EnqueueDriver:
             "errors": dict(errors),
             "cpu_s": used.cpu_s,
             "load_cpu_s": 0.0,
+            "delayed_s": used.delayed_s,
             "switches": used.switches,
             "forced": used.forced,
             **(latencies_of(latencies.report()) if units else {"latency_s": {}}),

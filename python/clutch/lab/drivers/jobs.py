@@ -200,6 +200,7 @@ class JobsDriver:
             "errors": {},
             "cpu_s": used.cpu_s,
             "load_cpu_s": called,
+            "delayed_s": used.delayed_s,
             "switches": used.switches,
             "forced": used.forced,
             "queued_s": sum(max(0.0, began - released) for began, _ in ran) / len(ran),

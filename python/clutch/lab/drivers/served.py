@@ -168,6 +168,7 @@ class ServedDriver:
             "errors": report["errors"],
             "cpu_s": used.cpu_s,
             "load_cpu_s": report["cpu_s"],
+            "delayed_s": used.delayed_s,
             "switches": used.switches,
             "forced": used.forced,
             "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(slices)],
