@@ -122,11 +122,11 @@ def test_a_peer_is_compared_with_clutch_of_its_own_rounds() -> None:
     comparison = Comparison(Bench("tools:f", "calls", 1.0, {}), [Other("other")])
     for slower, name in ((1, "other"), (7, "another")):
         part = Bench("tools:f", "calls", 1.0, {})
-        part.cells["clutch"] = Cell([figures(1000 // slower, 0.1 / slower, 0.1 / slower)] * 6, 0.1)
-        part.cells[name] = Cell([figures(500 // slower, 0.3 / slower, 0.1 / slower)] * 6, 0.1)
+        part.cells["clutch"] = Cell([figures(1000 // slower, 0.1 / slower, 0.1 / slower)] * 8, 0.1)
+        part.cells[name] = Cell([figures(500 // slower, 0.3 / slower, 0.1 / slower)] * 8, 0.1)
         take(comparison, part, "clutch")
     assert list(comparison.bench.cells) == ["clutch", "other", "another"]
-    assert len(comparison.bench.cells["clutch"].rounds) == 12
+    assert len(comparison.bench.cells["clutch"].rounds) == 16
     for pair in comparison.pairs.values():
         assert pair.rate.median == pytest.approx(0.5, rel=0.01) and pair.faster is Verdict.WORSE
         assert pair.cost.median == pytest.approx(4.0, rel=0.02) and pair.dearer is Verdict.BETTER
@@ -135,7 +135,7 @@ def test_a_peer_is_compared_with_clutch_of_its_own_rounds() -> None:
 def test_a_peer_that_fails_halfway_keeps_the_rounds_that_both_played() -> None:
     comparison = Comparison(Bench("tools:f", "jobs", 1.0, {}), [Other("other")])
     part = Bench("tools:f", "jobs", 1.0, {}, failed={"other": "it is gone"})
-    part.cells = {"clutch": Cell([figures(10, 0.1)] * 6, 0.1), "other": Cell([figures(10, 0.1)] * 3, 0.1)}
+    part.cells = {"clutch": Cell([figures(10, 0.1)] * 8, 0.1), "other": Cell([figures(10, 0.1)] * 3, 0.1)}
     take(comparison, part, "clutch")
     assert comparison.pairs["other"].cost.rounds == 3 and comparison.pairs["other"].dearer is Verdict.ALIKE
     assert comparison.bench.failed == {"other": "it is gone"}
@@ -155,7 +155,7 @@ def test_a_report_says_who_is_dearer_and_with_which_settings() -> None:
         left_out={"third": "it needs Python 3.99"},
     )
     part = Bench("tools:f", "calls", 1.0, {})
-    part.cells = {"clutch": Cell([figures(1000, 0.1)] * 6, 0.1), "other": Cell([figures(500, 0.2)] * 6, 0.1)}
+    part.cells = {"clutch": Cell([figures(1000, 0.1)] * 8, 0.1), "other": Cell([figures(500, 0.2)] * 8, 0.1)}
     take(comparison, part, "clutch")
     report = compare_report(comparison, 2)
     text = report.as_text()
