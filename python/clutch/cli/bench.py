@@ -17,6 +17,7 @@ from clutch.lab.benching import Bench, Contender, contender_of
 from clutch.lab.comparing import ROUNDS_MIN, Verdict
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line, packages
+from clutch.lab.report import WARNING
 from clutch.lab.setting import PROFILES, grid, profiles_of, sizes_of
 from clutch.lab.shown import bench_report
 from clutch.lab.work import Work
@@ -61,20 +62,28 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
         lab.write_page(report, given["html"])
         click.echo(json.dumps(report.as_data()) if as_json else report.as_text())
         return
+    lab.check_places(given)
     work = lab.work_of(target, arguments, given)
     load = lab.load_of(given, work, given["seed"])
     contenders = contenders_of(work, load, given)
     kept = None if given["against"] is None else read(given["against"])
     seconds = lab.seconds_of(given["seconds"], "--seconds")
     lab.tell(line())
-    bench = Bench(str(work), work.unit, seconds, facts(), packages=packages())
+    asked = f"{work!r}, {'as usual' if load is None else load}"
+    bench = Bench(str(work), work.unit, seconds, facts(), packages=packages(), asked=asked)
+    if kept is not None:
+        benching.refuse_other(bench, kept)
     benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=given["recycling"])
+    if not bench.cells:
+        raise ClutchError("interrupted before a round was whole: there is nothing to show, and nothing was saved")
     ratios = {} if kept is None else benching.against(bench, kept)
-    if given["save"] is not None:
-        given["save"].write_text(json.dumps(bench.as_data()))
     report = bench_report(bench, ratios, usable_cpus())
-    lab.write_page(report, given["html"])
+    if kept is not None and kept.machine.get("Python") != bench.machine.get("Python"):
+        report.advice.append(f"{WARNING}the saved figures are of {kept.machine.get('Python')}")
     click.echo(lab.as_json(report) if as_json else report.as_text())
+    if given["save"] is not None:
+        lab.write(given["save"], json.dumps(bench.as_data()), "--save")
+    lab.write_page(report, given["html"])
     if any(ratio.verdict is Verdict.WORSE for ratio in ratios.values()):
         context.exit(WORSE_EXIT_CODE)
 
@@ -95,7 +104,7 @@ def read(file: Path) -> Bench:
     """Raises ClutchError."""
     try:
         return Bench.of_data(json.loads(file.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClutchError(
             f"{file} cannot be read as a file of `clutch bench --save`: {type(error).__name__}: {error}"
         ) from error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -20,6 +22,9 @@ from clutch.lab.work import App, Calls, Handler, JobRun, Request, Url, Work
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CALLERS_MAX = 100_000
+WEIGHT_MAX = 1_000_000
+RATE_CALLERS = 256
+"""Units under way at a rate, at most, unless somebody says."""
 CALLERS_HELP = "Units under way. [default: twice the slots; 64 over a network]"
 BODY_BYTES_MAX = 64 << 20
 
@@ -61,7 +66,9 @@ def work_of(target: str, arguments: tuple[str, ...], given: dict[str, Any]) -> W
     over_http = path is not None or requests is not None
     if target.startswith(("http://", "https://")):
         refuse_arguments(values, "a URL")
-        return Url(target, requests_of(path, method, headers, body, requests), pid)
+        at = urlsplit(target)
+        in_url = (at.path or "/") + (f"?{at.query}" if at.query else "")
+        return Url(target, requests_of(path or (None if requests else in_url), method, headers, body, requests), pid)
     module, colon, name = target.partition(":")
     if not module or not colon or not name or module.endswith(".py"):
         near = f"; a module is named as in `import`: {module.removesuffix('.py')}:FUNCTION" if ".py" in module else ""
@@ -75,10 +82,18 @@ def work_of(target: str, arguments: tuple[str, ...], given: dict[str, Any]) -> W
         raise click.UsageError("--method, --header and --body are of requests: give --path, too")
     if tcp:
         refuse_arguments(values, "a handler")
-        return Handler(target, (message or r"ping\n").encode().decode("unicode_escape").encode("latin-1"))
+        return Handler(target, bytes_of(message or r"ping\n"))
     if jobs or store:
         return JobRun(module, name, values, store)
     return Calls(module, name, kwargs=values)
+
+
+def bytes_of(message: str) -> bytes:
+    r"""A text with `\n`, `\r`, `\t`, `\0` and `\x41`. Raises UsageError."""
+    try:
+        return message.encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1")
+    except ValueError as error:
+        raise click.UsageError(f"--message {message!r}: {error}; other bytes are written as \\x41") from None
 
 
 def refuse_arguments(values: dict[str, Any], what: str) -> None:
@@ -91,8 +106,8 @@ def requests_of(
 ) -> tuple[Request, ...]:
     """The one of the options, or those of the file. Raises UsageError."""
     if file is not None:
-        if path is not None or body is not None:
-            raise click.UsageError("--requests and --path exclude each other")
+        if path is not None or body is not None or method is not None or headers:
+            raise click.UsageError("--requests excludes --path, --method, --header and --body: the file has them")
         return tuple(requests_in(file))
     return (request_of(path or "/", method, [header_of(one) for one in headers], body, 1),)
 
@@ -102,7 +117,13 @@ def requests_in(file: Path) -> list[Request]:
     allowed = {"path", "method", "headers", "body", "weight"}
     try:
         sections = tomllib.loads(file.read_text())["request"]
+        if not isinstance(sections, list):
+            raise TypeError("it has [request] where [[request]] is meant")
         for section in sections:
+            if not isinstance(weight := section.get("weight", 1), int) or weight not in range(1, WEIGHT_MAX):
+                raise ValueError(f"weight is {weight!r}, which is no whole number above 0")
+            if wrong := [name for name, value in section.get("headers", {}).items() if not isinstance(value, str)]:
+                raise ValueError(f"headers {', '.join(wrong)} are no texts")
             if unknown := set(section) - allowed:
                 raise click.UsageError(f"{file}: {', '.join(unknown)}: allowed are {', '.join(sorted(allowed))}")
         return [
@@ -137,6 +158,11 @@ def request_of(path: str, method: str | None, headers: list[tuple[str, str]], bo
         content = body.encode()
     if not path.startswith("/"):
         raise click.UsageError(f"--path is {path!r}; it begins with /")
+    if not path.isascii() or not path.isprintable() or " " in path:
+        raise click.UsageError(f"--path is {path!r}; it is sent as it is: write such characters as %C3%BC")
+    for name, value in headers:
+        if not (name.isascii() and value.isascii() and value.isprintable()):
+            raise click.UsageError(f"--header is {name + ': ' + value!r}; allowed are printable characters of ASCII")
     return Request(path, method or ("GET" if body is None else "POST"), tuple(headers), content, function, weight)
 
 
@@ -155,7 +181,7 @@ def load_of(given: dict[str, Any], work: Work, seed: int) -> Load | None:
     if poisson and rate is None:
         raise click.UsageError("--poisson says how the units of a --rate come: give --rate, too")
     if rate is not None:
-        return Load(callers or max(256, min(CALLERS_MAX, round(rate))), rate, poisson, seed)
+        return Load(callers or (CALLERS_MAX if work.unit == "calls" else RATE_CALLERS), rate, poisson, seed)
     return None if callers is None else Load(callers)
 
 
@@ -172,16 +198,29 @@ def tell(line: str) -> None:
     click.echo(line, err=True)
 
 
+def check_places(given: dict[str, Any]) -> None:
+    """Whether what is to be written can be, before anything is measured. Raises UsageError."""
+    for option in ("save", "html"):
+        place: Path | None = given.get(option)
+        if place is not None and (place.is_dir() or not os.access(place.parent, os.W_OK)):
+            raise click.UsageError(f"--{option} {place}: no file can be written there")
+
+
+def write(file: Path, text: str, option: str) -> None:
+    """Raises ClutchError."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClutchError(f"{option} {file}: {error}") from error
+
+
 def write_page(report: Report, file: Path | None) -> None:
     """Raises ClutchError."""
     if file is None:
         return
     from clutch.lab.page import page
 
-    try:
-        file.write_text(page(report))
-    except OSError as error:
-        raise ClutchError(f"--html {file}: {error}") from error
+    write(file, page(report), "--html")
     tell(f"{file}: the report")
 
 

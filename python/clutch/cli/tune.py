@@ -21,6 +21,7 @@ from clutch.lab.work import App, Handler, JobRun, Work, serve_flags
 from clutch.lab.writing import write
 
 BUDGET_SECONDS_MIN = 10.0
+POOL = re.compile(r"[A-Za-z0-9_-]+")
 OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
 
 
@@ -42,6 +43,9 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
     as many callers as a setting has slots and as many that wait: give it arguments that are typical, and nothing that
     it must not do many times. A VALUE is read as JSON where it is JSON, else as text.
     """
+    lab.check_places(given)
+    if not POOL.fullmatch(given["pool"]):
+        raise click.UsageError(f"--pool is {given['pool']!r}; allowed are letters, digits, _ and -")
     work = lab.work_of(target, arguments, given)
     if not work.profiles:
         raise click.UsageError(f"{target}: a server that runs has no setting to try; `clutch bench` measures it")
@@ -55,11 +59,11 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
     found = tune(work, goal, usable_cpus(), seconds, lab.tell, given["seed"], given["threads_ok"])
     report = tune_report(work, found)
     report.notes += conclusion(work, found, given["pool"])
+    click.echo(lab.as_json(report) if as_json else report.as_text())
+    lab.write_page(report, given["html"])
     if given["write"]:
         write(Path("clutch.toml"), given["pool"], found.winner)
-        report.notes.append(f"written to clutch.toml, [pools.{given['pool']}]")
-    lab.write_page(report, given["html"])
-    click.echo(lab.as_json(report) if as_json else report.as_text())
+        lab.tell(f"written to clutch.toml, [pools.{given['pool']}]")
 
 
 def goal_of(slo: str | None, memory: str | None, load: Load | None) -> Goal:

@@ -11,7 +11,7 @@ from typing import Any
 from clutch.errors import ClutchError
 from clutch.lab.comparing import Ratio, ratio_of_apart, rounds_of
 from clutch.lab.load import Figures, Load
-from clutch.lab.setting import Setting
+from clutch.lab.setting import AUTO, Setting
 from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import Work
 
@@ -53,7 +53,9 @@ def contender_of(work: Work, setting: Setting | None, load: Load | None = None) 
     name, order = str(setting or work), work.order(setting)
     if setting is None:
         return Contender(name, order, load or work.load(None))
-    sizes = {"slots": setting.slots, "workers": setting.workers, "options": setting.options()}
+    # Under the profile that Clutch chooses nobody knows yet how many slots there are.
+    slots = None if setting.profile == AUTO else setting.slots
+    sizes = {"slots": slots, "workers": setting.workers, "options": setting.options()}
     return Contender(name, order, load or work.load(setting), **sizes)
 
 
@@ -88,7 +90,7 @@ class Cell:
 
 @dataclass
 class Bench:
-    """Figures of contenders by name, round by round."""
+    """Figures of contenders by name, round by round. `asked`: all that was asked for, in words."""
 
     work: str
     unit: str
@@ -97,6 +99,7 @@ class Bench:
     cells: dict[str, Cell] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
+    asked: str = ""
 
     def as_data(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -107,10 +110,13 @@ class Bench:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             given = data.get("format") if isinstance(data, dict) else type(data).__name__
             raise OtherFile(f"it is not of format {FORMAT} of `clutch bench --save` but {given!r}; save it anew")
-        bench = cls(data["work"], data["unit"], data["seconds"], data["machine"], packages=data["packages"])
+        facts = {"packages": data["packages"], "asked": data["asked"]}
+        bench = cls(data["work"], data["unit"], data["seconds"], data["machine"], **facts)
         for name, cell in data["cells"].items():
             alone = cell["alone"] and Figures.of_data(cell["alone"])
             rounds = [Figures.of_data(one) for one in cell["rounds"]]
+            if not rounds:
+                raise OtherFile(f"{name} has no rounds in it")
             recycled = cell["recycled"] and Figures.of_data(cell["recycled"])
             bench.cells[name] = Cell(rounds, cell["start_s"], alone, cell["options"], cell["slots"], recycled)
         return bench
@@ -207,8 +213,7 @@ def against(bench: Bench, kept: Bench) -> dict[str, Ratio]:
 
     These rounds were not played side by side: the machine may have been another one between them.
     """
-    if bench.work != kept.work:
-        raise OtherFile(f"it has figures of {kept.work}, not of {bench.work}")
+    refuse_other(bench, kept)
     both = [name for name in bench.cells if name in kept.cells]
     if not both:
         raise OtherFile(f"it has none of these settings, but {', '.join(kept.cells)}")
@@ -219,10 +224,10 @@ def against(bench: Bench, kept: Bench) -> dict[str, Ratio]:
     return found
 
 
-def spread(figures: Sequence[Figures]) -> float:
-    """Largest rate to smallest of the rounds: what the machine's noise makes of one and the same thing."""
-    rates = [max(one.rate, 1e-9) for one in figures]
-    return max(rates) / min(rates)
+def refuse_other(bench: Bench, kept: Bench) -> None:
+    """Raises OtherFile where a saved file is of other work, or of work that was asked for in another way."""
+    if bench.asked != kept.asked:
+        raise OtherFile(f"it has figures of {kept.asked or kept.work}, not of {bench.asked}")
 
 
 def cautions(bench: Bench) -> list[str]:

@@ -20,6 +20,9 @@ from typing import TypeVar
 
 CONFIDENCE = 0.99
 DRAWS = 2_000
+DRIFT = 0.05
+EXACT_MAX = 60
+"""Ranks of more figures than these are judged by their normal approximation, which is the same by then."""
 ROUNDS_MIN = 8
 """Fewer rounds cannot tell anything at this confidence: all of seven agree by chance once in 64."""
 
@@ -42,11 +45,14 @@ class Ratio:
     p: float
     """Probability of ranks as uneven as these between two that are alike."""
     rounds: int
+    least: float = 0.0
+    """Differences up to this part are nobody's: what drifts between two measurements that were not played together."""
 
     @property
     def verdict(self) -> Verdict:
         """More is better."""
-        if self.rounds < ROUNDS_MIN or self.p > 1 - CONFIDENCE or self.low <= 1.0 <= self.high:
+        is_small = abs(math.log(self.median)) <= math.log1p(self.least)
+        if self.rounds < ROUNDS_MIN or self.p > 1 - CONFIDENCE or self.low <= 1.0 <= self.high or is_small:
             return Verdict.ALIKE
         return Verdict.BETTER if self.low > 1.0 else Verdict.WORSE
 
@@ -70,7 +76,8 @@ def ratio_of_apart(ours: Sequence[float], theirs: Sequence[float], seed: int = 0
     each side drawn again by itself, and the rank-sum test (H. B. Mann, D. R. Whitney, "On a test of whether one of two
     random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947), exact.
 
-    What else was different between the two measurements is part of the ratio. Raises ValueError as `ratio_of`.
+    What else was different between the two measurements is part of the ratio, so that differences up to DRIFT tell
+    nothing. Raises ValueError as `ratio_of`.
     """
     if not ours or not theirs or min(*ours, *theirs) <= 0:
         raise ValueError("figures that are positive are needed on both sides")
@@ -82,7 +89,7 @@ def ratio_of_apart(ours: Sequence[float], theirs: Sequence[float], seed: int = 0
     ratios = sorted(drawn(ours) / drawn(theirs) for _ in range(DRAWS))
     low, high = inner(ratios)
     middle = statistics.median(ours) / statistics.median(theirs)
-    return Ratio(middle, low, high, rank_sum(ours, theirs), min(len(ours), len(theirs)))
+    return Ratio(middle, low, high, rank_sum(ours, theirs), min(len(ours), len(theirs)), DRIFT)
 
 
 def bootstrap(values: Sequence[float], draw: random.Random) -> tuple[float, float]:
@@ -101,13 +108,19 @@ def rank_sum(ours: Sequence[float], theirs: Sequence[float]) -> float:
     ranks are counted."""
     everything = sorted((value, side) for side, values in enumerate((ours, theirs)) for value in values)
     doubled = ranks([value for value, _ in everything])
+    seen = sum(rank for rank, (_, side) in zip(doubled, everything, strict=True) if side == 0)
+    middle = len(ours) * (len(everything) + 1)
+    if len(everything) > EXACT_MAX:
+        # Twice the ranks have four times the variance; equal ones make it smaller.
+        mean = sum(doubled) / len(doubled)
+        spread = sum((rank - mean) ** 2 for rank in doubled) / (len(doubled) - 1) / len(doubled)
+        deviation = math.sqrt(len(ours) * len(theirs) * spread)
+        return math.erfc(abs(seen - middle) / deviation / math.sqrt(2)) if deviation else 1.0
     counts: list[dict[int, int]] = [{0: 1}] + [{} for _ in ours]
     for rank in doubled:
         for chosen in range(len(ours), 0, -1):
             for total, count in counts[chosen - 1].items():
                 counts[chosen][total + rank] = counts[chosen].get(total + rank, 0) + count
-    seen = sum(rank for rank, (_, side) in zip(doubled, everything, strict=True) if side == 0)
-    middle = len(ours) * (len(everything) + 1)
     tail = sum(count for total, count in counts[-1].items() if abs(total - middle) >= abs(seen - middle))
     return min(1.0, tail / math.comb(len(everything), len(ours)))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+FIGURE_MAX = 1e15
+"""Larger figures are nobody's."""
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9")
 
 
@@ -95,7 +97,11 @@ class Figures:
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Figures:
-        """Raises TypeError where fields are missing or unknown."""
+        """Raises TypeError or ValueError for fields that are missing or unknown, and figures that cannot be."""
+        for name in ("units", "wall_s", "cpu_s", "pss_bytes"):
+            value = data.get(name)
+            if not isinstance(value, int | float) or not 0 <= value < FIGURE_MAX:
+                raise ValueError(f"{name} is {value!r}")
         pairs = {name: [tuple(point) for point in data.get(name, ())] for name in ("curve", "series")}
         return cls(**{**data, **pairs})
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import resource
 import signal
 import sys
+import threading
+import time
 from typing import Any, TextIO
 
 from clutch.lab import orphans, watching
 from clutch.lab.drivers import Driver, driver_of
 from clutch.lab.load import Load
+
+MEMORY_SECONDS_MIN = 0.1
 
 
 def main() -> None:
@@ -26,6 +31,7 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     # Who presses Ctrl-C means the lab, which ends this process in its way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, leave)
     orphans.adopt()
     # Before any other, so that it runs after all others: what is left by then has not ended by itself.
     atexit.register(orphans.end_below)
@@ -35,6 +41,11 @@ def main() -> None:
     except BaseException as error:
         say(answers, {"error": f"{type(error).__name__}: {error}", "notes": getattr(error, "__notes__", [])})
         raise SystemExit(1) from None
+
+
+def leave(*_: object) -> None:
+    """Whatever is under way: the lab has had enough, or is gone."""
+    raise SystemExit(1)
 
 
 def say(answers: TextIO, what: dict[str, Any]) -> None:
@@ -54,20 +65,54 @@ def run(order: dict[str, Any], answers: TextIO) -> None:
 
 def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     """What the driver has measured, and what the machine did meanwhile."""
-    mine = os.getpid()
-    ours_before = sum(map(watching.cpu_s, dict.fromkeys([*watching.below(mine), *driver.pids()])))
-    before = watching.machine()
-    figures = driver.measure(load, seconds)
-    meanwhile = watching.machine() - before
+    began, before, ours_before = time.perf_counter(), watching.machine(), ours_cpu_s(driver)
+    with Memory(driver, seconds) as memory:
+        figures = driver.measure(load, seconds)
+    elapsed, meanwhile = time.perf_counter() - began, watching.machine() - before
+    ours = ours_cpu_s(driver) - ours_before
+    # As much of it as belongs to the time that the figures are of.
+    part = figures["wall_s"] / elapsed if elapsed > 0 else 0.0
     pids = driver.pids()
-    everyone = dict.fromkeys([*watching.below(mine), *pids])
-    ours = sum(map(watching.cpu_s, everyone)) - ours_before
     # Of a server that ran before, and cannot be seen, nobody can tell what is its.
-    figures["others_cpu_s"] = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours) if pids else 0.0
-    figures["idle_s"] = meanwhile.idle_s
-    figures["pss_bytes"] = watching.pss_bytes(everyone) if pids else 0
+    others = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours) if pids else 0.0
+    figures["others_cpu_s"], figures["idle_s"] = others * part, meanwhile.idle_s * part
+    figures["pss_bytes"] = memory.most
     figures["cpus"] = [watching.last_cpu(pid) for pid in pids]
     return figures
+
+
+def ours_cpu_s(driver: Driver) -> float:
+    """Of this process, all that it has started, those of them that have ended, and whoever does the work."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    everyone = dict.fromkeys([*watching.below(os.getpid()), *driver.pids()])
+    return sum(map(watching.cpu_s, everyone)) + ended.ru_utime + ended.ru_stime
+
+
+class Memory:
+    """The most memory that the work's processes took together while they were under load."""
+
+    def __init__(self, driver: Driver, seconds: float) -> None:
+        self.driver = driver
+        self.interval = max(MEMORY_SECONDS_MIN, seconds / 4)
+        self.most = 0
+        self.is_over = threading.Event()
+        self.watcher = threading.Thread(target=self.watch, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self.watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        self.watcher.join()
+        self.look()
+
+    def watch(self) -> None:
+        while not self.is_over.wait(self.interval):
+            self.look()
+
+    def look(self) -> None:
+        self.most = max(self.most, watching.pss_bytes(self.driver.memory_of()))
 
 
 if __name__ == "__main__":

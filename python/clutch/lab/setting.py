@@ -9,6 +9,8 @@ from typing import Any
 
 from clutch.errors import ConfigError
 
+AUTO = "auto"
+"""The profile that Clutch chooses for an app."""
 PROFILES = ("process", "thread", "async", "greenlet")
 RANGE_MAX = 64
 """Sizes that one `A..B` may stand for."""

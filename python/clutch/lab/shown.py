@@ -81,6 +81,8 @@ def times(bench: Bench) -> Sheet | None:
         if one.run_s is None or one.queued_s is None or one.run_s <= 0:
             continue
         shares = [f"{share:.0%}" for share in parts_of(one, cell.alone)]
+        if cell.alone is None:  # what a unit waits by itself is not known
+            shares[1], shares[3] = shares[3], ""
         switches = f"{one.switches / one.units:.2f}" if one.units else ""
         placed = " ".join("·" if cpu is None else str(cpu) for cpu in one.cpus[:16])
         lines.append(

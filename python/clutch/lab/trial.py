@@ -41,12 +41,14 @@ class Trial:
         """Start it. Raises TrialFailed where it does not start, or where its first unit fails."""
         self.name = name
         self._rest = b""
+        self._is_busy = False
         self._process = subprocess.Popen(
             [python, "-m", "clutch.lab.runner"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=orphans.end_with_parent,
             env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
         )
         try:
@@ -60,7 +62,8 @@ class Trial:
 
     def measure(self, load: Load, seconds: float) -> Figures:
         """Put it under load for so long. Raises TrialFailed."""
-        return Figures.of_data(self._ask({"load": asdict(load), "seconds": seconds}, 2 * seconds + LATE_SECONDS))
+        patience = 4 * seconds + 40 * self.check_s + LATE_SECONDS
+        return Figures.of_data(self._ask({"load": asdict(load), "seconds": seconds}, patience))
 
     def pids(self) -> list[int]:
         """Processes that the trial has started, as of now."""
@@ -72,6 +75,7 @@ class Trial:
 
     def _ask(self, what: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin
+        self._is_busy = True
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
@@ -79,6 +83,7 @@ class Trial:
         if line is None:
             raise TrialFailed(f"{self.name} has not answered within {seconds:.0f} s")
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
+        self._is_busy = False
         if "error" in answer:
             raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *answer.get("notes", [])]))
         return answer
@@ -96,20 +101,24 @@ class Trial:
         return line
 
     def end(self) -> None:
-        """End it and all that it has started."""
+        """End it and all that it has started, also when this is interrupted."""
         left = watching.below(self._process.pid)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS_MAX)
-        if self._process.poll() is None:
-            for pid in left:
-                orphans.kill(pid)
-            self._process.wait()
-        if self._process.returncode < 0:
-            orphans.end_session(self._process.pid)
+        if self._is_busy:
+            self._process.terminate()
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS_MAX)
+        finally:
+            if self._process.poll() is None:
+                for pid in left:
+                    orphans.kill(pid)
+                self._process.wait()
+            if self._process.returncode < 0:
+                orphans.end_session(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

@@ -9,10 +9,11 @@ then is what a deployment may expect.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clutch.errors import ClutchError
@@ -27,6 +28,7 @@ from clutch.lab.work import Work
 FINALISTS = 4
 ROUNDS = 40
 ROUNDS_MIN = 8
+LONG_SECONDS = 0.25
 WINDOW_SECONDS, WINDOW_SECONDS_MAX = 0.3, 2.0
 FINAL_SHARE = 0.45
 """Of the budget."""
@@ -57,17 +59,20 @@ class Goal:
     memory_bytes: int | None = None
     load: Load | None = None
 
-    def is_met(self, figures: Figures) -> bool:
-        slow = self.latency_s is not None and figures.latency_s.get(self.percentile, math.inf) > self.latency_s
-        large = self.memory_bytes is not None and figures.pss_bytes > self.memory_bytes
+    def is_met(self, *rounds: Figures) -> bool:
+        """By the middle of the percentiles of all rounds, and by the memory of each."""
+        latency = statistics.median(one.latency_s.get(self.percentile, math.inf) for one in rounds)
+        slow = self.latency_s is not None and latency > self.latency_s
+        large = self.memory_bytes is not None and max(one.pss_bytes for one in rounds) > self.memory_bytes
         return not slow and not large
 
-    def load_of(self, work: Work, setting: Setting) -> Load:
-        """With an objective nobody waits for a slot; without one there is always work that waits."""
+    def load_of(self, work: Work, setting: Setting, is_long: bool = False) -> Load:
+        """With an objective nobody waits for a slot; without one there is always work that waits, unless it takes so
+        long that waiting for what waits would take the whole budget."""
         if self.load is not None:
             return self.load
         wanted = work.load(setting)
-        if self.latency_s is not None:
+        if self.latency_s is not None or is_long:
             return Load(min(wanted.callers, setting.slots))
         return Load(min(wanted.callers, max(CALLERS_MAX, setting.slots)))
 
@@ -87,6 +92,8 @@ class Found:
     again: Figures | None = None
     by_cpu: bool = False
     """Whether other programs took so much CPU time that the settings were compared by theirs."""
+    is_goal_met: bool = True
+    """Of the winner, also when it was started again."""
     seconds: float = 0.0
     is_whole: bool = True
     """False: it was interrupted."""
@@ -104,6 +111,8 @@ class Found:
         said = []
         if not self.is_whole:
             said.append("it was interrupted: this is the best of what was measured until then")
+        if not self.is_goal_met:
+            said.append("started again, the winner did not keep to the objective: it is at its edge")
         if self.by_cpu:
             said.append("other programs used the CPUs meanwhile: settings were compared by CPU time, not by rates")
         widths = [ratio.high / ratio.low for ratio in self.ratios.values()]
@@ -132,19 +141,21 @@ class Search:
     tell: Callable[[str], object]
     found: Found
     seed: int = 0
+    final_at: float = 0.0
+    """When the last few are to be played, by the clock of `until`."""
 
     def run(self, began: float, budget_s: float) -> None:
         learnt = self.found.probe
         window = max(WINDOW_SECONDS, 6 * learnt.wall_s)
         left = space(learnt)
-        halving_until = began + budget_s * (1 - FINAL_SHARE)
+        self.final_at = began + budget_s * (1 - FINAL_SHARE)
         while True:
             # What follows takes half as long each time, so the first pass may take half of what there is.
-            room = int((halving_until - time.monotonic()) / 2 / (learnt.start_s + 1.7 * window))
+            room = int((self.final_at - time.monotonic()) / 2 / (learnt.start_s + 1.7 * window))
             left = thinned(left, room)
             self.tell(f"{len(left)} settings, {window:.1f} s each")
             left = self.halve(left, window)
-            if len(left) <= FINALISTS or time.monotonic() > halving_until:
+            if len(left) <= FINALISTS or time.monotonic() > self.final_at:
                 break
             window = min(1.5 * window, max(WINDOW_SECONDS_MAX, 4 * learnt.wall_s))
         if not left:
@@ -152,11 +163,17 @@ class Search:
         self.found.winner = left[0]
         self.play(left[:FINALISTS])
 
+    def load_of(self, setting: Setting) -> Load:
+        return self.goal.load_of(self.work, setting, self.found.probe.wall_s > LONG_SECONDS)
+
     def halve(self, settings: Sequence[Setting], seconds: float) -> list[Setting]:
         """Measure each, on a fresh start, and return the better half, the best first."""
         found = self.found
         for setting in settings:
-            load = self.goal.load_of(self.work, setting)
+            if time.monotonic() > self.final_at and found.tried:
+                self.tell("there is no time for more settings: a larger --budget tries all")
+                break
+            load = self.load_of(setting)
             try:
                 with trial_of(self.work, setting) as trial:
                     trial.measure(load, seconds / 3)  # warms up
@@ -171,7 +188,9 @@ class Search:
                 cpu_us = figures.cpu_each_s * 1e6
                 self.tell(f"{setting!s:20} {figures.rate:10,.1f}/s  {share:4.0%} of ideal  {cpu_us:9,.0f} µs CPU each")
         scores = scores_of({one: [found.tried[one]] for one in settings if one in found.tried}, found.probe)
-        good = [one for one in scores if self.goal.is_met(found.tried[one]) and found.tried[one].units]
+        good = [
+            one for one in settings if one in scores and self.goal.is_met(found.tried[one]) and found.tried[one].units
+        ]
         good.sort(key=lambda one: -scores[one][0])
         hopeful = [one for one in good if scores[one][0] >= HOPEFUL * scores[good[0]][0]]
         return hopeful[: max(FINALISTS, len(good) // 2)]
@@ -182,32 +201,61 @@ class Search:
         window = max(WINDOW_SECONDS, 4 * found.probe.wall_s)
         try:
             for setting in finalists:
-                trials[setting] = trial_of(self.work, setting)
-                warm_up(trials[setting], self.goal.load_of(self.work, setting), window)
-            spare = found.probe.start_s + 4 * window
-            rounds = int((self.until - spare - time.monotonic()) / (len(trials) * (window + 0.05)))
-            rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
-            seconds = rounds * len(trials) * window
-            self.tell(f"the final: {', '.join(map(str, trials))}; {rounds} rounds, about {seconds:.0f} s")
-            for order in rounds_of(list(trials), rounds, self.seed):
-                seen = {one: trials[one].measure(self.goal.load_of(self.work, one), window) for one in order}
-                for one, figures in seen.items():
-                    found.played.setdefault(one, []).append(figures)
+                with self.left_out(setting, trials):
+                    trials[setting] = trial_of(self.work, setting)
+                    warm_up(trials[setting], self.load_of(setting), window)
+            for order in rounds_of(list(trials), self.rounds_for(trials, window), self.seed):
+                self.round(order, trials, window)
         finally:
             for trial in trials.values():
                 trial.end()
             if found.played:
                 self.judge()
-        with trial_of(self.work, found.winner) as trial:
-            load = self.goal.load_of(self.work, found.winner)
+        if not found.played:
+            raise TrialFailed(next(iter(found.failed.values())))
+        with self.left_out(found.winner, {}), trial_of(self.work, found.winner) as trial:
+            load = self.load_of(found.winner)
             warm_up(trial, load, window)
             found.again = trial.measure(load, 2 * window)
+            found.is_goal_met = self.goal.is_met(found.again)
+
+    def rounds_for(self, trials: Mapping[Setting, Trial], window: float) -> int:
+        """As many as there is time for, and as tell something if there is any."""
+        spare = self.found.probe.start_s + 4 * window
+        rounds = int((self.until - spare - time.monotonic()) / max(1, len(trials)) / (window + 0.05))
+        rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
+        seconds = rounds * len(trials) * window
+        self.tell(f"the final: {', '.join(map(str, trials))}; {rounds} rounds, about {seconds:.0f} s")
+        return rounds
+
+    def round(self, order: Sequence[Setting], trials: dict[Setting, Trial], window: float) -> None:
+        seen: dict[Setting, Figures] = {}
+        for one in order:
+            if one in trials:
+                with self.left_out(one, trials):
+                    seen[one] = trials[one].measure(self.load_of(one), window)
+        for one, figures in seen.items():
+            self.found.played.setdefault(one, []).append(figures)
+
+    @contextlib.contextmanager
+    def left_out(self, setting: Setting, trials: dict[Setting, Trial]) -> Iterator[None]:
+        """What fails in the final is told, and takes no part in it any more; nor do its rounds count."""
+        try:
+            yield
+        except TrialFailed as error:
+            self.found.failed[setting] = str(error)
+            self.tell(str(error).splitlines()[0])
+            if (trial := trials.pop(setting, None)) is not None:
+                trial.end()
+                self.found.played.pop(setting, None)
 
     def judge(self) -> None:
         found = self.found
         scores = scores_of(found.played, found.probe)
         found.by_cpu = is_disturbed(found.played, found.probe)
-        kept = {one: scores[one] for one, rounds in found.played.items() if self.goal.is_met(typical(rounds))} or scores
+        kept = {one: scores[one] for one, rounds in found.played.items() if self.goal.is_met(*rounds)}
+        if not kept:
+            raise nothing_meets(self.goal, found)
         found.winner = best_of(kept, {one: typical(rounds).cpu_each_s for one, rounds in found.played.items()})
         for setting in scores:
             if setting != found.winner:
@@ -233,11 +281,12 @@ def tune(
     try:
         Search(work, goal, began + budget_s, tell, found, seed).run(began, budget_s)
     except KeyboardInterrupt:
-        if not found.tried:
+        good = [one for one, figures in found.tried.items() if figures.units and goal.is_met(figures)]
+        if not good:
             raise
         found.is_whole = False
         if not found.played:
-            found.winner = max(found.tried, key=lambda one: found.tried[one].rate)
+            found.winner = max(good, key=lambda one: found.tried[one].rate)
     found.seconds = time.monotonic() - began
     return found
 
@@ -269,7 +318,7 @@ def scores_of(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> dict
     the setting with the most slots would look best."""
     if not is_disturbed(played, probe):
         return {setting: [max(one.rate, 1e-9) for one in rounds] for setting, rounds in played.items()}
-    least = min(one.cpu_each_s for rounds in played.values() for one in rounds if one.units)
+    least = min((one.cpu_each_s for rounds in played.values() for one in rounds if one.units), default=0.0)
     return {
         setting: [max(capacity(setting, one, probe, least), 1e-9) for one in rounds]
         for setting, rounds in played.items()
@@ -277,12 +326,15 @@ def scores_of(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> dict
 
 
 def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: float) -> float:
-    """The rate of a setting, had it the CPUs for itself: its ideal, less what its units take in CPU time beyond
-    `least_cpu_s`, and no more than the CPUs bear with the load beside it."""
+    """The rate of a setting, had it the CPUs for itself: no more than the CPUs bear with the load beside it, and no
+    more than its slots do, with units that run as long as they did, less the time for which they had no CPU. Where that
+    is not known: its ideal, less what its units take in CPU time beyond `least_cpu_s`."""
     if not figures.units:
         return 0.0
     with_load = figures.cpu_each_s + figures.load_cpu_s / figures.units
     by_cpu = probe.cpus / with_load if with_load > 0 else math.inf
+    if figures.run_s:
+        return min(by_cpu, setting.slots / max(figures.run_s - figures.delayed_each_s, figures.cpu_each_s, 1e-9))
     waiting = max(0.0, probe.wall_s - probe.cpu_s)
     lean = (waiting + least_cpu_s) / (waiting + figures.cpu_each_s) if figures.cpu_each_s > 0 else 1.0
     return min(by_cpu, probe.ideal(setting, least_cpu_s) * min(1.0, lean))

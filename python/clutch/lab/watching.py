@@ -50,6 +50,26 @@ class Machine:
         return Machine(self.busy_s - before.busy_s, self.idle_s - before.idle_s, self.stolen_s - before.stolen_s)
 
 
+Usages = dict[int, Usage]
+"""By process."""
+
+
+def usages(pids: Iterable[int]) -> Usages:
+    return {pid: usage([pid]) for pid in pids}
+
+
+def used(before: Usages, after: Usages) -> Usage:
+    """Of processes that live at the end: of those that have come meanwhile all, of the others what has been added."""
+    nothing = Usage(0.0, 0.0, 0, 0)
+    parts = [usage - before.get(pid, nothing) for pid, usage in after.items()]
+    return Usage(
+        sum(one.cpu_s for one in parts),
+        sum(one.delayed_s for one in parts),
+        sum(one.switches for one in parts),
+        sum(one.forced for one in parts),
+    )
+
+
 def usage(pids: Iterable[int]) -> Usage:
     """CPU time of all threads that the processes have or had; the rest of those that live."""
     cpu = delayed = 0.0

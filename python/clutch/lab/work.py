@@ -141,12 +141,9 @@ class Url:
     def order(self, setting: Setting | None) -> dict[str, Any]:
         at = urlsplit(self.url)
         if at.scheme != "http" or at.hostname is None:
-            raise ConfigError(f"{self.url!r}: allowed is http://HOST:PORT/PATH; TLS is measured in front of, not here")
-        path = at.path + (f"?{at.query}" if at.query else "") or "/"
-        requests = [one.as_data() for one in self.requests]
-        if self.requests == (Request(),):
-            requests[0]["path"] = path
-        return {"kind": "http", "host": at.hostname, "port": at.port or 80, "pid": self.pid, "requests": requests}
+            raise ConfigError(f"{self.url!r}: allowed is http://HOST:PORT/PATH; TLS is not measured")
+        place = {"host": at.hostname, "port": at.port or 80, "pid": self.pid}
+        return {"kind": "http", **place, "requests": [one.as_data() for one in self.requests]}
 
     def load(self, setting: Setting | None) -> Load:
         return Load(CLIENTS)

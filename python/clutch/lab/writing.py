@@ -1,4 +1,4 @@
-"""A setting, written into a configuration without touching what else is there."""
+"""A setting, written into a configuration; what else is there, and comments on lines of their own, stay as they are."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def write(path: Path, pool: str, setting: Setting) -> None:
     as it was, then."""
     text = ""
     if path.exists():
-        with path.open(newline="") as file:
-            text = file.read()
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
     try:
         before = tomllib.loads(text)
     except ValueError as error:
@@ -34,7 +37,7 @@ def write(path: Path, pool: str, setting: Setting) -> None:
     at = path.resolve()
     draft = at.with_name(f".{at.name}.{os.getpid()}")
     try:
-        with draft.open("w", newline="") as file:
+        with draft.open("w", newline="", encoding="utf-8") as file:
             file.write(new)
         if at.exists():
             draft.chmod(at.stat().st_mode & 0o777)

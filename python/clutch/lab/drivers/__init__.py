@@ -27,6 +27,10 @@ class Driver(Protocol):
         """Processes that do the work."""
         ...
 
+    def memory_of(self) -> list[int]:
+        """Processes whose memory is that of the work: of calls, the program that makes them, too."""
+        ...
+
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
         """The fields of Figures that it knows."""
         ...

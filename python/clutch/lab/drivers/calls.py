@@ -21,11 +21,16 @@ from clutch.lab.load import Load, latencies_of
 
 CHECK_SECONDS_MAX = 60.0
 INTERVALS = 50
+LONG_SECONDS = 0.5
+CALLS_MIN = 2.5
+"""Durations of a call that a window has at least."""
 LOOK_SECONDS = 0.02
 CALLER_BUSY = 0.95
 """Share of a CPU beyond which the program that calls is the limit."""
 LATE_SECONDS_MAX = 0.001
 """Calls that are made this much later than they were due make the load, and not the work, what was measured."""
+OVERTIME = 1.5
+"""Part of its time after which a load that is behind gives up."""
 REFUSED_PAUSE_SECONDS = 0.001
 FRAMEWORKS = {"fastapi", "starlette", "flask", "django", "quart", "litestar", "falcon", "sanic", "aiohttp"}
 
@@ -44,6 +49,10 @@ class Executor(Protocol):
 
     def spent(self) -> tuple[float, float] | None:
         """Seconds that all calls so far have waited for a slot, and have run; None: it does not know."""
+        ...
+
+    def cpu_s(self) -> float | None:
+        """CPU time of all workers so far, ended ones included; None: it does not know."""
         ...
 
     def end(self) -> None: ...
@@ -67,6 +76,9 @@ class ClutchExecutor:
     def spent(self) -> tuple[float, float] | None:
         return self.pool.stats()["queued_s"], self.pool.insights().run_seconds
 
+    def cpu_s(self) -> float | None:
+        return self.pool.stats()["cpu_s"]
+
     def queued(self) -> int:
         """Calls that wait for a slot."""
         return self.pool.stats()["queued"]
@@ -81,10 +93,11 @@ class ClutchExecutor:
 
 @dataclass(frozen=True)
 class Sample:
-    """What has been used up to a time."""
+    """What has been used up to a time. `cpu_s`: of workers, those that have ended included where that is known."""
 
     at: float
-    workers: watching.Usage
+    workers: watching.Usages
+    cpu_s: float | None
     caller_cpu_s: float
     spent: tuple[float, float] | None
 
@@ -101,14 +114,16 @@ class CallsDriver:
         self.executor = executor_of(order)
         self.start_s = time.perf_counter() - began
         try:
-            began = time.perf_counter()
-            self.check(order.get("check_s", CHECK_SECONDS_MAX))
-            self.check_s = time.perf_counter() - began
+            self.check_s = self.check(order.get("check_s", CHECK_SECONDS_MAX))
+            if self.check_s > LONG_SECONDS:  # the first call may have imported something
+                self.check_s = self.check(order.get("check_s", CHECK_SECONDS_MAX))
         except BaseException:
             self.executor.end()
             raise
 
-    def check(self, seconds: float) -> None:
+    def check(self, seconds: float) -> float:
+        """One call; how long it takes."""
+        began = time.perf_counter()
         future = self.executor.submit(self.function, *self.args, **self.kwargs)
         try:
             future.result(seconds)
@@ -116,6 +131,7 @@ class CallsDriver:
             if future.done():
                 raise
             raise TimeoutError(f"one call has not ended within {seconds:g} s") from None
+        return time.perf_counter() - began
 
     def hello(self) -> dict[str, Any]:
         is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
@@ -124,11 +140,16 @@ class CallsDriver:
     def pids(self) -> list[int]:
         return self.executor.pids()
 
+    def memory_of(self) -> list[int]:
+        return watching.below(os.getpid())
+
     def end(self) -> None:
         self.executor.end()
 
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
-        return (Closed if load.rate is None else AtRate)(self, load, seconds).figures()
+        if load.rate is not None:
+            return AtRate(self, load, seconds).figures()
+        return Closed(self, load, max(seconds, CALLS_MIN * self.check_s)).figures()
 
 
 class Run:
@@ -139,7 +160,6 @@ class Run:
         self.free = threading.Semaphore(load.callers)
         self.ends: list[Ended] = []
         self.errors: Counter[str] = Counter()
-        self.pids = driver.pids()
         self.watch = Watch(driver.executor, load, seconds)
         thread_before, self.began = time.thread_time(), time.perf_counter()
         with self.watch:
@@ -159,9 +179,14 @@ class Run:
         """The ends that count, in order, and the time that they took."""
         raise NotImplementedError
 
+    def began_counting(self) -> float:
+        """From when on units count."""
+        raise NotImplementedError
+
     def sample(self) -> Sample:
-        used, caller = watching.usage(self.pids), watching.cpu_s(os.getpid())
-        return Sample(time.perf_counter(), used, caller, self.driver.executor.spent())
+        executor = self.driver.executor
+        used, caller = watching.usages(executor.pids()), watching.cpu_s(os.getpid())
+        return Sample(time.perf_counter(), used, executor.cpu_s(), caller, executor.spent())
 
     def call(self, since: float) -> None:
         driver = self.driver
@@ -195,17 +220,19 @@ class Run:
         latencies.record_many([latency for _, latency in kept])
         # CPU time was read at other times than those at which the first and the last unit ended.
         stretch = wall / max(self.last.at - self.first.at, 1e-9)
-        used = self.last.workers - self.first.workers
+        used = watching.used(self.first.workers, self.last.workers)
+        known = (self.first.cpu_s, self.last.cpu_s)
+        cpu_s = used.cpu_s if known[0] is None or known[1] is None else known[1] - known[0]
         figures: dict[str, Any] = {
             "units": len(kept),
             "wall_s": wall,
             "errors": dict(self.errors),
-            "cpu_s": used.cpu_s * stretch,
+            "cpu_s": cpu_s * stretch,
             "load_cpu_s": (self.last.caller_cpu_s - self.first.caller_cpu_s) * stretch,
-            "delayed_s": used.delayed_s,
+            "delayed_s": used.delayed_s * stretch,
             "switches": used.switches,
             "forced": used.forced,
-            "series": list(series(kept, wall)),
+            "series": list(series(kept, self.began_counting(), wall)),
             "deepest": self.watch.deepest,
             "recycled_s": self.watch.recycled_s,
             "spoiled": self.spoiled(),
@@ -275,9 +302,13 @@ class Closed(Run):
                 self.call(time.perf_counter())
 
     def counted(self) -> tuple[list[Ended], float]:
-        before, kept = self.ends[: self.ramped], [end for end in self.ends[self.ramped :] if end[0] <= self.until]
-        began = before[-1][0] if before else self.first.at
+        kept = [end for end in self.ends[self.ramped :] if end[0] <= self.until]
+        began = self.began_counting()
         return kept, (kept[-1][0] - began if kept else self.until - began)
+
+    def began_counting(self) -> float:
+        """With the last call of the ramp; where none has ended in it, slots have been busy since the beginning."""
+        return self.ends[self.ramped - 1][0] if self.ramped else self.began
 
 
 class AtRate(Run):
@@ -287,19 +318,28 @@ class AtRate(Run):
         self.lates: list[float] = []
         first = self.sample()
         self.began = first.at
+        blocked_until = 0.0
         for due in dues(self.load, self.seconds):
-            if (wait := self.began + due - time.perf_counter()) > 0:
-                time.sleep(wait)
-            if self.free.acquire(blocking=False):
-                self.lates.append(time.perf_counter() - self.began - due)
-            else:
+            now = time.perf_counter() - self.began
+            if due > now:
+                time.sleep(due - now)
+            elif now > OVERTIME * self.seconds:
+                self.lates.append(now - due)  # no more is offered: it is far behind
+                break
+            if not self.free.acquire(blocking=False):
                 self.free.acquire()
+                blocked_until = time.perf_counter() - self.began
+            if blocked_until <= due:
+                self.lates.append(time.perf_counter() - self.began - due)
             self.call(self.began + due)
         time.sleep(max(0.0, self.began + self.seconds - time.perf_counter()))
         return first, self.sample()
 
     def settle(self) -> None:
         self.last = self.sample()
+
+    def began_counting(self) -> float:
+        return self.began
 
     def counted(self) -> tuple[list[Ended], float]:
         kept = sorted(self.ends)
@@ -328,11 +368,10 @@ def dues(load: Load, seconds: float) -> Iterator[float]:
         yield due
 
 
-def series(ends: list[Ended], wall: float) -> Iterator[tuple[float, int, float]]:
-    """By intervals that end with the last unit: their end, units, the longest latency."""
+def series(ends: list[Ended], began: float, wall: float) -> Iterator[tuple[float, int, float]]:
+    """By intervals: their end, units, the longest latency."""
     if wall <= 0 or not ends:
         return
-    began = ends[-1][0] - wall
     counts, longest = [0] * INTERVALS, [0.0] * INTERVALS
     for at, latency in ends:
         nr = max(0, min(INTERVALS - 1, int((at - began) / wall * INTERVALS)))

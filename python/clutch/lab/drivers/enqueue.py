@@ -43,6 +43,9 @@ class EnqueueDriver:
     def pids(self) -> list[int]:
         return [os.getpid()]
 
+    def memory_of(self) -> list[int]:
+        return self.pids()
+
     def end(self) -> None:
         self.empty()
 
@@ -73,7 +76,7 @@ class EnqueueDriver:
                 latencies.append(now - before)
                 before = now
 
-        callers = [threading.Thread(target=caller, args=(latencies,)) for latencies in found]
+        callers = [threading.Thread(target=caller, args=(latencies,), daemon=True) for latencies in found]
         for one in callers:
             one.start()
         ready.wait()

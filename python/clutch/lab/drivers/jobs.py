@@ -172,6 +172,9 @@ class JobsDriver:
     def pids(self) -> list[int]:
         return [*self.consumer(), *(self.queue.pids() if self.queue is not None else [])]
 
+    def memory_of(self) -> list[int]:
+        return self.pids()
+
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
         """As many jobs as are expected to last so long, put there while the queue is held, and then let go."""
         if load.rate is not None:
@@ -182,12 +185,13 @@ class JobsDriver:
         self.queue.hold(held)
         try:
             self.queue.enqueue_many(count)
-            before, caller = watching.usage(self.pids()), watching.cpu_s(os.getpid())
+            before, caller = watching.usages(self.pids()), watching.cpu_s(os.getpid())
             released = time.time()
         finally:
             self.queue.let_go(held)
         self.drain(count, DRAIN_SECONDS_MAX)
-        used, called = watching.usage(self.pids()) - before, watching.cpu_s(os.getpid()) - caller
+        used = watching.used(before, watching.usages(self.pids()))
+        called = watching.cpu_s(os.getpid()) - caller
         ran = self.queue.take()
         first, last = min(began for began, _ in ran), max(ended for _, ended in ran)
         wall = max(last - first, 1e-3)

@@ -30,8 +30,12 @@ BODIES = 64
 ANSWER_BYTES_MAX = 1 << 20
 QUIET_SECONDS = 0.2
 """After so long without more, the answer over TCP is whole."""
-HTTP_OK = range(200, 400)
-GRACE_SECONDS = 10.0
+HTTP_OK = range(200, 300)
+GRACE_SECONDS = 30.0
+ANSWERS_MIN = 8
+"""Durations of a request that a window of a closed loop has at least."""
+ASKS_SECONDS_MIN = 1.0
+"""Shorter measurements are not worth two questions to the server, of a tenth of a second each."""
 
 
 class Wrong(Exception):
@@ -104,14 +108,17 @@ class ServedDriver:
                 what = f"{request['method']} {request['path']}"
                 try:
                     headers = dict(request["headers"])
+                    place = ""
                     connection.request(request["method"], request["path"], bodies[0] if bodies else None, headers)
                     answer = connection.getresponse()
                     text = answer.read(ANSWER_BYTES_MAX)
+                    if 300 <= answer.status < 400:
+                        place = f" (to {answer.getheader('location')}: ask for that)"
                 except (OSError, http.client.HTTPException) as error:
                     raise Wrong(f"{what} is not answered: {type(error).__name__}: {error}") from error
             if answer.status not in HTTP_OK:
                 shown = text[:500].decode(errors="replace")
-                raise Wrong(f"{what} is answered with {answer.status} {answer.reason}: {shown}")
+                raise Wrong(f"{what} is answered with {answer.status} {answer.reason}{place}: {shown}")
 
     def answered(self) -> bytes:
         message, until = bytes(self.order["message"]), self.order["until"]
@@ -152,32 +159,49 @@ class ServedDriver:
         roots = [self.order["pid"]] if self.order.get("pid") else self.found
         return list(dict.fromkeys(pid for root in roots for pid in watching.below(root)))
 
+    def memory_of(self) -> list[int]:
+        return self.pids()
+
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
         client = self.client_of(load.callers)
-        before, spent_before = watching.usage(self.pids()), self.state()[1]
-        report = json.loads(
-            client.measure(json.dumps({"seconds": seconds, "arrivals": arrivals(load), "grace_seconds": GRACE_SECONDS}))
-        )
-        used, spent = watching.usage(self.pids()) - before, self.state()[1]
-        units, wall = report["answers"], report["seconds"]
-        sliced = report["series"]
-        slices = zip(sliced["answers"], sliced["max_us"], strict=True)
+        if load.rate is None:
+            seconds = max(seconds, ANSWERS_MIN * self.check_s)
+        asks = seconds >= ASKS_SECONDS_MIN
+        spent_before = self.state()[1] if asks else None
+        before = watching.usages(self.pids())
+        asked = {"seconds": seconds, "arrivals": arrivals(load), "grace_seconds": GRACE_SECONDS}
+        report = json.loads(client.measure(json.dumps(asked)))
+        used = watching.used(before, watching.usages(self.pids()))
+        spent = self.state()[1] if asks else None
+        every, sliced = report["answers"], report["series"]
+        parts = list(zip(sliced["answers"], sliced["max_us"], strict=True))
+        units, wall, errors = every, report["seconds"], report["errors"]
+        if load.rate is None:
+            # What is under way at the end has its time to end, and neither counts nor fails.
+            within = max(1, round(seconds / sliced["interval_s"]))
+            units, wall, parts = (
+                sum(count for count, _ in parts[:within]),
+                within * sliced["interval_s"],
+                parts[:within],
+            )
+            errors = {kind: count for kind, count in errors.items() if kind != "timeout"}
+        part = units / every if every else 0.0
         figures: dict[str, Any] = {
             "units": units,
             "wall_s": wall,
-            "errors": report["errors"],
-            "cpu_s": used.cpu_s,
-            "load_cpu_s": report["cpu_s"],
-            "delayed_s": used.delayed_s,
+            "errors": errors,
+            "cpu_s": used.cpu_s * part,
+            "load_cpu_s": report["cpu_s"] * part,
+            "delayed_s": used.delayed_s * part,
             "switches": used.switches,
             "forced": used.forced,
-            "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(slices)],
+            "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(parts)],
             "spoiled": report["spoiled"],
             **(latencies_of(report) if units else {"latency_s": {}}),
         }
-        if spent is not None and spent_before is not None and units:
+        if spent is not None and spent_before is not None and every:
             figures["queued_s"], figures["run_s"] = (
-                max(0.0, after - earlier) / units for after, earlier in zip(spent, spent_before, strict=True)
+                max(0.0, after - earlier) / every for after, earlier in zip(spent, spent_before, strict=True)
             )
         return figures
 
@@ -198,10 +222,19 @@ class ServedDriver:
             self.connections = connections
         return self.client
 
+    def host_header(self) -> str:
+        """As the check sends it: the name rather than its address."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == 80 else f"{host}:{self.port}"
+
     def protocol(self) -> dict[str, Any]:
         if self.order["kind"] == "http":
             names = ("weight", "method", "path", "headers")
-            return {"http": {"requests": [{name: one[name] for name in names} for one in self.order["requests"]]}}
+            requests = [{name: one[name] for name in names} for one in self.order["requests"]]
+            for one in requests:
+                if "host" not in {name.lower() for name, _ in one["headers"]}:
+                    one["headers"] = [*one["headers"], ["Host", self.host_header()]]
+            return {"http": {"requests": requests}}
         until = self.order["until"]
         answer = {"exact": list(self.answer)} if until is None else {"until": until}
         return {"tcp": {"message": self.order["message"], "answer": answer}}

@@ -40,6 +40,9 @@ class Scheduled:
     def spent(self) -> tuple[float, float] | None:
         return None
 
+    def cpu_s(self) -> float | None:
+        return None
+
     def end(self) -> None:
         self.pool.stop()
 

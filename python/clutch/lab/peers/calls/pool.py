@@ -57,6 +57,9 @@ class Futures:
     def spent(self) -> tuple[float, float] | None:
         return None
 
+    def cpu_s(self) -> float | None:
+        return None
+
     def end(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
@@ -79,6 +82,9 @@ class Applied:
         return watching.below(os.getpid())[1:]
 
     def spent(self) -> tuple[float, float] | None:
+        return None
+
+    def cpu_s(self) -> float | None:
         return None
 
     def end(self) -> None:
