@@ -316,6 +316,7 @@ class AtRate(Run):
 
     def drive(self) -> tuple[Sample, Sample]:
         self.lates: list[float] = []
+        self.gave_up_at: float | None = None
         first = self.sample()
         self.began = first.at
         blocked_until = 0.0
@@ -324,7 +325,7 @@ class AtRate(Run):
             if due > now:
                 time.sleep(due - now)
             elif now > OVERTIME * self.seconds:
-                self.lates.append(now - due)  # no more is offered: it is far behind
+                self.gave_up_at = due  # no more is offered: it is far behind
                 break
             if not self.free.acquire(blocking=False):
                 self.free.acquire()
@@ -346,6 +347,9 @@ class AtRate(Run):
         return kept, max(self.seconds, kept[-1][0] - self.began if kept else 0.0)
 
     def spoiled(self) -> str | None:
+        if self.gave_up_at is not None:
+            share = self.gave_up_at / self.seconds
+            return f"only {share:.0%} of the calls that were due could be made, with {self.load.callers:,} under way"
         latencies = sorted(latency for _, latency in self.ends)
         lates = sorted(self.lates)
         if lates and (late := lates[int(len(lates) * 0.99)]) > max(LATE_SECONDS_MAX, middle(latencies) / 2):
