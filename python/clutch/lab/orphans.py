@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection, Iterable
 
 from clutch.lab import watching
 
@@ -44,11 +45,17 @@ def end_below() -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def end_session(leader: int) -> None:
-    """Kill the processes of a session whose leader has ended. Its number stays taken while one of them lives."""
+def end_sessions(leaders: Collection[int]) -> None:
+    """Kill the processes of sessions. The number of one stays taken while a process of it lives."""
     for name in os.listdir("/proc"):
-        if name.isdecimal() and session(int(name)) == leader:
+        if name.isdecimal() and session(int(name)) in leaders:
             kill(int(name))
+
+
+def sessions(pids: Iterable[int]) -> set[int]:
+    """But not the session of this process."""
+    found = {session(pid) for pid in pids} - {os.getsid(0)}
+    return {leader for leader in found if leader is not None}
 
 
 def reap() -> None:

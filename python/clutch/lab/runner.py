@@ -31,7 +31,9 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     # Who presses Ctrl-C means the lab, which ends this process in its way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, leave)
+    # Who ends the lab, or interrupts a measurement, does not want to wait for its end.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     orphans.adopt()
     # Before any other, so that it runs after all others: what is left by then has not ended by itself.
     atexit.register(orphans.end_below)
@@ -41,11 +43,6 @@ def main() -> None:
     except BaseException as error:
         say(answers, {"error": f"{type(error).__name__}: {error}", "notes": getattr(error, "__notes__", [])})
         raise SystemExit(1) from None
-
-
-def leave(*_: object) -> None:
-    """Whatever is under way: the lab has had enough, or is gone."""
-    raise SystemExit(1)
 
 
 def say(answers: TextIO, what: dict[str, Any]) -> None:

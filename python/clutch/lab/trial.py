@@ -41,7 +41,8 @@ class Trial:
         """Start it. Raises TrialFailed where it does not start, or where its first unit fails."""
         self.name = name
         self._rest = b""
-        self._is_busy = False
+        self._is_asked = False
+        self._sessions: set[int] = set()
         self._process = subprocess.Popen(
             [python, "-m", "clutch.lab.runner"],
             stdin=subprocess.PIPE,
@@ -75,15 +76,16 @@ class Trial:
 
     def _ask(self, what: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin
-        self._is_busy = True
+        self._is_asked = True
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
         line = self._line(time.monotonic() + seconds)
         if line is None:
             raise TrialFailed(f"{self.name} has not answered within {seconds:.0f} s")
+        self._is_asked = False
+        self._sessions |= orphans.sessions(watching.below(self._process.pid))
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
-        self._is_busy = False
         if "error" in answer:
             raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *answer.get("notes", [])]))
         return answer
@@ -107,7 +109,7 @@ class Trial:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        if self._is_busy:
+        if self._is_asked:
             self._process.terminate()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -117,8 +119,8 @@ class Trial:
                 for pid in left:
                     orphans.kill(pid)
                 self._process.wait()
-            if self._process.returncode < 0:
-                orphans.end_session(self._process.pid)
+            if self._process.returncode < 0:  # it could not end what it had started
+                orphans.end_sessions(self._sessions | {self._process.pid})
 
     def __enter__(self) -> Self:
         return self

@@ -239,7 +239,16 @@ def test_nothing_is_left_of_a_runner_that_is_killed(peer: Peer, folder: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_of_a_comparison_that_is_interrupted(number: signal.Signals, folder: Path) -> None:
-    command = ["compare", "peers_work:double", "--peers", "futures process,multiprocessing.Pool", "--seconds", "30s"]
+    command = [
+        "compare",
+        "peers_work:double",
+        "--peers",
+        "futures process,multiprocessing.Pool",
+        "--seconds",
+        "300ms",
+        "--rounds",
+        "1000",
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "clutch", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

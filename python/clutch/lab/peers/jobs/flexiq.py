@@ -21,12 +21,12 @@ class Flexiq(JobPeer):
     def app(self, at: At) -> dict[str, Any]:
         flexiq: Any = importlib.import_module("flexiq")
         queue = flexiq.Queue(
-            db_path=str(at.folder / "flexiq.db"),
+            db_path=str(at.database),
             workers=int(os.environ[WORKERS]),
             scheduler_batch_size=100,
             scheduler_poll_interval_ms=1,
         )
-        return {"queue": queue, "job": queue.task(name=NAME)(marks.job)}
+        return {"queue": queue, "job": queue.task(name=NAME)(marks.native())}
 
     def consumer(self, at: At, workers: int) -> list[str]:
         return ["-m", "flexiq.cli", "worker", "--app", f"{APP}:queue", "--pool", self.pool]

@@ -25,7 +25,7 @@ class Huey(JobPeer):
         huey: Any = importlib.import_module("huey")
         if self.store == "redis":
             return huey.RedisHuey(NAME, url=at.redis, results=False)
-        return huey.SqliteHuey(NAME, filename=str(at.folder / "huey.db"), results=False, fsync=True)
+        return huey.SqliteHuey(NAME, filename=str(at.database), results=False, fsync=True)
 
     def consumer(self, at: At, workers: int) -> list[str]:
         polled = ["-d", "0.01", "-m", "0.01"] if self.store == "sqlite" else []

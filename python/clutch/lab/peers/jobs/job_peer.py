@@ -37,6 +37,11 @@ class At:
     url: str | None
 
     @property
+    def database(self) -> Path:
+        """Of those over SQLite."""
+        return self.folder / "jobs.db"
+
+    @property
     def redis(self) -> str:
         assert self.url is not None
         return self.url

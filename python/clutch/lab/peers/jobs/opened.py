@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from clutch.lab import orphans
 from clutch.lab.drivers import marks
-from clutch.lab.drivers.jobs import Queue, Ran
+from clutch.lab.drivers.jobs import Queue, Ran, Wrong
 from clutch.lab.peers import registry
 from clutch.lab.peers.jobs.job_peer import PEER, URL, WORKERS, At, JobPeer
 from clutch.lab.peers.jobs.redis_server import RedisServer
+
+HOLD_SECONDS_MAX = 10.0
+HOLD_PAUSE_SECONDS = 0.003
 
 
 def opened(order: dict[str, Any], folder: Path) -> Queue:
@@ -47,9 +53,18 @@ class PeerQueue:
         self.peer.enqueue_many(self.kwargs, count)
 
     def hold(self, consumer: Sequence[int]) -> None:
-        """Few have a pause of their own, so that the processes are stopped."""
-        for pid in consumer:
-            orphans.send(pid, signal.SIGSTOP)
+        """Few have a pause of their own, so that the processes are stopped: none of them while it writes to a
+        database that it would lock as long."""
+        until = time.monotonic() + HOLD_SECONDS_MAX
+        while True:
+            for pid in consumer:
+                orphans.send(pid, signal.SIGSTOP)
+            if self.peer.store != "sqlite" or is_free(self.at.database):
+                return
+            self.let_go(consumer)
+            if time.monotonic() > until:
+                raise Wrong(f"its database is locked for {HOLD_SECONDS_MAX:.0f} s")
+            time.sleep(HOLD_PAUSE_SECONDS)
 
     def let_go(self, consumer: Sequence[int]) -> None:
         for pid in consumer:
@@ -67,3 +82,14 @@ class PeerQueue:
     def end(self) -> None:
         if self.redis is not None:
             self.redis.end()
+
+
+def is_free(database: Path) -> bool:
+    """Whether nobody writes to it."""
+    with contextlib.closing(sqlite3.connect(database, timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.rollback()
+        return True

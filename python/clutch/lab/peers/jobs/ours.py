@@ -9,13 +9,14 @@ from typing import Any
 
 from clutch.lab.drivers import marks
 from clutch.lab.drivers.jobs import ClutchQueue, Queue, Ran
+from clutch.lab.peers.jobs import our_tools
 from clutch.lab.peers.jobs.redis_server import RedisServer
 from clutch.lab.setting import Setting
 from clutch.lab.work import JobRun
 
 
 def order_of(work: JobRun, setting: Setting, store: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "clutch", "work", marks.__name__, *setting.flags().split()]
+    command = [sys.executable, "-m", "clutch", "work", our_tools.__name__, *setting.flags().split()]
     return {**work.order(setting), "queue": __name__, "backend": store, "command": command}
 
 
