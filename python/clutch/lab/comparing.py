@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.98
 DRAWS = 2_000
 DRIFT = 0.05
 EXACT_MAX = 60
