@@ -71,6 +71,8 @@ class Figures:
     """How long it took to replace a worker meanwhile."""
     spoiled: str | None = None
     """Why these figures are those of the load rather than of the work."""
+    more: dict[str, float] = field(default_factory=dict)
+    """What a probe has shown, by name."""
 
     @property
     def rate(self) -> float:

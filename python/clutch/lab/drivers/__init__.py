@@ -11,8 +11,10 @@ KINDS = {
     "calls": "clutch.lab.drivers.calls",
     "http": "clutch.lab.drivers.served",
     "tcp": "clutch.lab.drivers.served",
+    "websocket": "clutch.lab.drivers.served",
     "jobs": "clutch.lab.drivers.jobs",
     "enqueue": "clutch.lab.drivers.enqueue",
+    "probe": "clutch.lab.drivers.probe",
 }
 
 

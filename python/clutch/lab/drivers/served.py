@@ -235,6 +235,8 @@ class ServedDriver:
                 if "host" not in {name.lower() for name, _ in one["headers"]}:
                     one["headers"] = [*one["headers"], ["Host", self.host_header()]]
             return {"http": {"requests": requests}}
+        if self.order["kind"] == "websocket":
+            return {"web_socket": {"path": self.order["requests"][0]["path"], "message": self.order["message"]}}
         until = self.order["until"]
         answer = {"exact": list(self.answer)} if until is None else {"until": until}
         return {"tcp": {"message": self.order["message"], "answer": answer}}

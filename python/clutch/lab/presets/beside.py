@@ -13,9 +13,9 @@ from clutch.lab.presets import Tell
 from clutch.lab.work import Work
 
 
-def peers(names: Sequence[str], notes: list[str], tell: Tell) -> Iterator[tuple[Peer, Path | None]]:
+def peers(names: Sequence[str | Peer], notes: list[str], tell: Tell) -> Iterator[tuple[Peer, Path | None]]:
     """Those that can run here, with the folder of their packages. `notes`: why others cannot."""
-    for peer in map(registry.named, names):
+    for peer in (registry.named(one) if isinstance(one, str) else one for one in names):
         try:
             if reason := peer.lacks():
                 raise packages.NotInstalled(reason)
@@ -29,6 +29,6 @@ def peers(names: Sequence[str], notes: list[str], tell: Tell) -> Iterator[tuple[
 
 
 def beside(
-    names: Sequence[str], work: Work, face: Face, workers: int, load: Load | None, notes: list[str], tell: Tell
+    names: Sequence[str | Peer], work: Work, face: Face, workers: int, load: Load | None, notes: list[str], tell: Tell
 ) -> list[Contender]:
     return [peer.contender(work, face, workers, folder, load) for peer, folder in peers(names, notes, tell)]

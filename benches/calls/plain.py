@@ -1,5 +1,7 @@
 """The work that the rows run: plain functions, so that the peers' workers load them without loading Clutch."""
 
+import time
+
 
 def echo(message: str) -> str:
     """Give back what came."""
@@ -16,12 +18,11 @@ def increment(number: int) -> int:
     return number + 1
 
 
-def spin(steps: int) -> int:
-    """Work that takes as long as it has steps, and uses a CPU all the time."""
-    total = 0
-    for step in range(steps):
-        total ^= step
-    return total
+def busy(seconds: float) -> None:
+    """Use a CPU for so long."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 def count_primes(limit: int) -> int:

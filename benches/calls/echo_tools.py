@@ -1,7 +1,7 @@
 """The target of Clutch's pools in the bench: the plain functions, as tools."""
 
 import clutch
-from benches import plain
+from benches.calls import plain
 
 echo = clutch.tool(plain.echo)
 count_primes = clutch.tool(plain.count_primes)

@@ -6,7 +6,7 @@ An `async def` endpoint with models for body and answer: no slower than its othe
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from benches import plain
+from benches.calls import plain
 
 
 class EchoArguments(BaseModel):

@@ -1,0 +1,190 @@
+"""Rows are played: contenders that live at the same time, in rounds, each under each load.
+
+The order of a round is shuffled, and turned round in the next; ratios are taken inside a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from benches.suite import Judged, Row, Share, Size, Taken, judge
+from clutch.lab import watching
+from clutch.lab.benching import Contender
+from clutch.lab.comparing import rounds_of
+from clutch.lab.load import Load
+from clutch.lab.peers import packages
+from clutch.lab.presets import beside
+from clutch.lab.shown import figure
+from clutch.lab.trial import Trial, TrialFailed
+
+SECONDS_MIN = 0.2
+Tell = Callable[[str], object]
+
+
+@dataclass
+class Played:
+    """`samples`: by load and name, in the order of the rounds."""
+
+    row: Row
+    samples: dict[Load, dict[str, list[Taken]]] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def play(row: Row, size: Size, tell: Tell) -> Played:
+    """Measure it and judge it. Raises TrialFailed where the first of ours fails."""
+    played = Played(row)
+    notes: list[str] = []
+    peers = []
+    if row.work is not None:
+        for peer, folder in beside.peers(row.peers, notes, tell):
+            peers.append(peer.contender(row.work, row.face, row.workers, folder, None))
+            named = ", ".join(f"{name} {version}" for name, version in packages.versions_of(peer).items())
+            notes.append(f"{peer.name}: {peer.settings}" + (f" ({named})" if named else ""))
+    contenders = [replace(one, order={**one.order, **row.over}) for one in (*row.ours, *row.others, *peers)]
+    Playing(played, contenders, size, tell).run()
+    ours, judged = row.ours[0].name, [one.name for one in (*row.others, *peers)]
+    for load, taken in played.samples.items():
+        for line in row.lines:
+            values = {name: [line.value(one) for one in found] for name, found in taken.items()}
+            title = ", ".join(part for part in (row.title, line.title, under(row, load)) if part)
+            played.judged += judge(title, line, values, ours, judged)
+            played.notes.append(f"{title}: {listed(values, line.shown_unit)}")
+        played.notes += cautions(taken)
+    played.notes += [*([row.note] if row.note else []), *notes]
+    return played
+
+
+def under(row: Row, load: Load) -> str:
+    """Which of several loads; a rate always."""
+    if load.rate is not None:
+        return f"{figure(load.rate)}/s"
+    return f"{load.callers} at a time" if len(row.loads) > 1 else ""
+
+
+def listed(values: dict[str, list[float]], unit: str) -> str:
+    parts = []
+    for name, found in values.items():
+        spread = f" [{figure(min(found))}, {figure(max(found))}]" if len(found) > 1 else ""
+        parts.append(f"{name} {figure(statistics.median(found))} {unit}{spread}")
+    return "; ".join(parts)
+
+
+def cautions(taken: dict[str, list[Taken]]) -> list[str]:
+    """What makes the figures less than they seem."""
+    found = []
+    for name, samples in taken.items():
+        for reason in dict.fromkeys(one.figures.spoiled for one in samples if one.figures.spoiled):
+            found.append(f"! {name}: {reason}")
+        errors: dict[str, int] = {}
+        for one in samples:
+            for kind, count in one.figures.errors.items():
+                errors[kind] = errors.get(kind, 0) + count
+        if errors:
+            found.append(f"! {name}: errors: " + ", ".join(f"{count:,} {kind}" for kind, count in errors.items()))
+    return found
+
+
+@dataclass
+class Playing:
+    played: Played
+    contenders: Sequence[Contender]
+    size: Size
+    tell: Tell
+    trials: dict[str, Trial] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        row, rounds = self.played.row, getattr(self.size, self.played.row.pace)
+        with contextlib.ExitStack() as stack:
+            if not row.is_fresh:
+                for one in self.contenders:
+                    with self.failing(one):
+                        self.trials[one.name] = stack.enter_context(started(one, row))
+            loads = [self.settled(load) for load in row.loads]
+            for load in () if row.is_fresh else loads:
+                for one in self.alive(self.contenders):
+                    with self.failing(one):
+                        self.trials[one.name].measure(load, self.seconds / 2)
+            for nr, order in enumerate(rounds_of(list(self.contenders), rounds, seed=0)):
+                for load in loads[:: -1 if nr % 2 else 1]:
+                    for one in self.alive(order):
+                        with self.failing(one):
+                            found = self.played.samples.setdefault(load, {}).setdefault(one.name, [])
+                            found.append(self.sample(one, load))
+        self.played.samples = {
+            load: {one.name: taken[one.name] for one in self.contenders if one.name not in self.left_out}
+            for load, taken in self.played.samples.items()
+        }
+
+    @property
+    def seconds(self) -> float:
+        return max(SECONDS_MIN, self.played.row.seconds * self.size.share)
+
+    def sample(self, one: Contender, load: Load) -> Taken:
+        if one.name in self.trials:
+            return taken(self.trials[one.name], load, self.seconds)
+        with started(one, self.played.row) as trial:
+            return taken(trial, load, self.seconds)
+
+    def alive(self, order: Sequence[Contender]) -> list[Contender]:
+        return [one for one in order if one.name not in self.left_out]
+
+    @contextlib.contextmanager
+    def failing(self, one: Contender) -> Iterator[None]:
+        """Whoever fails is told and left out, but for the first of ours."""
+        try:
+            yield
+        except TrialFailed as error:
+            if one is self.contenders[0]:
+                raise
+            self.left_out.add(one.name)
+            self.trials.pop(one.name, None)
+            self.played.notes.append(f"{one.name} is left out: {str(error).splitlines()[0]}")
+            self.tell(self.played.notes[-1])
+
+    def settled(self, load: Load | Share) -> Load:
+        """A share of a rate becomes that rate: of the best of those that are asked, by medians."""
+        if isinstance(load, Load):
+            return load
+        row = self.played.row
+        ours = {one.name for one in row.ours}
+        asked = [one for one in self.alive(self.contenders) if (one.name in ours) == (load.of == "ours")]
+        rates = {}
+        for one in asked or self.alive(self.contenders):
+            found = [self.trials[one.name].measure(Load(load.callers), self.seconds).rate for _ in range(4)]
+            rates[one.name] = statistics.median(found[1:])
+        top = max(rates, key=rates.__getitem__)
+        self.played.notes.append(f"{row.title}: {load.share:.0%} of the {figure(rates[top])}/s that {top} can do")
+        return Load(100_000 if row.face == "calls" else load.callers, rate=round(load.share * rates[top]))
+
+
+@contextlib.contextmanager
+def started(one: Contender, row: Row) -> Iterator[Trial]:
+    with one.start() as trial:
+        everyone = watching.below(trial.hello["pid"])
+        cpus = sorted(os.sched_getaffinity(0))
+        if row.place == "one CPU":
+            pin(everyone, cpus[-1:])
+        elif row.place == "apart":
+            half = len(cpus) // 2
+            pin(everyone[:1], cpus[half:])
+            pin(everyone[1:], cpus[:half] or cpus)
+        yield trial
+
+
+def taken(trial: Trial, load: Load, seconds: float) -> Taken:
+    figures = trial.measure(load, seconds)
+    return Taken(figures, trial.start_s, watching.pss_bytes(trial.pids()))
+
+
+def pin(pids: Collection[int], cpus: Collection[int]) -> None:
+    """Every thread of the processes, and what they start from now on."""
+    for pid in pids:
+        for task in watching.tasks(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(task, cpus)
