@@ -78,8 +78,8 @@ def cautions(taken: dict[str, list[Taken]]) -> list[str]:
     """What makes the figures less than they seem."""
     found = []
     for name, samples in taken.items():
-        for reason in dict.fromkeys(one.figures.spoiled for one in samples if one.figures.spoiled):
-            found.append(f"! {name}: {reason}")
+        spoiled = dict.fromkeys(one.figures.spoiled for one in samples if one.figures.spoiled)
+        found += [f"! {name}: {reason}" for reason in spoiled]
         errors: dict[str, int] = {}
         for one in samples:
             for kind, count in one.figures.errors.items():

@@ -194,17 +194,14 @@ def judge(
     title: str, line: Line, values: Mapping[str, Sequence[float]], ours: str, peers: Sequence[str]
 ) -> list[Judged]:
     """A line for each bar whose peer has been measured, of values in the order of the rounds."""
-    mine, found = values[ours], []
+    mine, unit, found = values[ours], line.shown_unit, []
+    middle = statistics.median(mine)
     for wanted, bar in line.bars.items():
         if bar.limit is not None:
-            middle = statistics.median(mine)
-            found.append(Judged(title, line.shown_unit, middle, wanted, bar.limit, None, bar, middle <= bar.limit))
+            found.append(Judged(title, unit, middle, wanted, bar.limit, None, bar, middle <= bar.limit))
         elif (peer := best(wanted, bar, {name: values[name] for name in peers if name in values})) is not None:
-            ratio = bar.ratios(mine, values[peer])
-            sides = (statistics.median(side) for side in (mine, values[peer]))
-            found.append(
-                Judged(title, line.shown_unit, next(sides), peer, next(sides), ratio, bar, bar.is_met_by(ratio.median))
-            )
+            ratio, theirs = bar.ratios(mine, values[peer]), statistics.median(values[peer])
+            found.append(Judged(title, unit, middle, peer, theirs, ratio, bar, bar.is_met_by(ratio.median)))
     return found
 
 
