@@ -33,6 +33,8 @@ class Played:
     samples: dict[Load, dict[str, list[Taken]]] = field(default_factory=dict)
     judged: list[Judged] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of the peers, with their versions."""
 
 
 def play(row: Row, size: Size, tell: Tell) -> Played:
@@ -43,9 +45,10 @@ def play(row: Row, size: Size, tell: Tell) -> Played:
     if row.work is not None:
         for peer, folder in beside.peers(row.peers, notes, tell):
             peers.append(peer.contender(row.work, row.face, row.workers, folder, None))
-            named = ", ".join(f"{name} {version}" for name, version in packages.versions_of(peer).items())
-            notes.append(f"{peer.name}: {peer.settings}" + (f" ({named})" if named else ""))
-    contenders = [replace(one, order={**one.order, **row.over}) for one in (*row.ours, *row.others, *peers)]
+            asked = {one.partition("[")[0].lower() for one in peer.requirements}
+            versions = (f"{name} {at}" for name, at in packages.versions_of(peer).items() if name.lower() in asked)
+            played.settings[peer.name] = f"{peer.settings} ({', '.join(versions) or 'of Python'})"
+    contenders = [replace(one, order=row.over(dict(one.order))) for one in (*row.ours, *row.others, *peers)]
     Playing(played, contenders, size, tell).run()
     ours, judged = row.ours[0].name, [one.name for one in (*row.others, *peers)]
     for load, taken in played.samples.items():

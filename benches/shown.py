@@ -22,6 +22,8 @@ def report_of(rows: dict[str, Played], is_quick: bool) -> Report:
     if judged:
         report.sheets.append(Sheet("", HEADINGS, cells(judged)))
     report.notes += [f"{name}: {note}" for name, played in rows.items() for note in played.notes]
+    settings = {name: told for played in rows.values() for name, told in played.settings.items()}
+    report.notes += [f"{name} = {told}" for name, told in settings.items()]
     report.notes += [QUICK] if is_quick else []
     report.data = {"rows": {name: data_of(played) for name, played in rows.items()}, "packages": packages()}
     return report
@@ -54,6 +56,7 @@ def data_of(played: Played) -> dict[str, Any]:
             for load, taken in played.samples.items()
         },
         "notes": played.notes,
+        "settings": played.settings,
     }
 
 

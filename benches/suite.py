@@ -145,7 +145,7 @@ class Row:
     of the lab, at `work`.
 
     `is_fresh`: each sample is of a new start. `place`: all on one CPU; or what is served apart from who asks. `over`:
-    goes over the orders of all.
+    makes other orders of those of all.
     """
 
     title: str
@@ -161,7 +161,7 @@ class Row:
     pace: Literal["usual", "slow", "fine"] = "usual"
     is_fresh: bool = False
     place: Literal["", "one CPU", "apart"] = ""
-    over: Mapping[str, Any] = field(default_factory=dict)
+    over: Callable[[dict[str, Any]], dict[str, Any]] = dict
     note: str = ""
 
 

@@ -80,7 +80,7 @@ class ServedDriver:
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=self.order.get("has_session", True),
             preexec_fn=orphans.end_with_parent,
             env={**os.environ, **environment},
         )

@@ -58,11 +58,18 @@ def answer_and_close(connection: socket.socket) -> None:
 
 
 def by_coroutine(listener: socket.socket) -> None:
-    async def serve() -> None:
-        server = await asyncio.start_server(answer_stream, sock=listener)
-        await server.serve_forever()
+    asyncio.run(serve(listener))
 
-    asyncio.run(serve())
+
+def by_coroutine_on_uvloop(listener: socket.socket) -> None:
+    import uvloop
+
+    uvloop.run(serve(listener))
+
+
+async def serve(listener: socket.socket) -> None:
+    server = await asyncio.start_server(answer_stream, sock=listener)
+    await server.serve_forever()
 
 
 async def answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,6 +80,7 @@ async def answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 MODELS: dict[str, Callable[[socket.socket], None]] = {
     "thread": by_thread,
     "asyncio": by_coroutine,
+    "uvloop": by_coroutine_on_uvloop,
     "process": by_process,
 }
 
