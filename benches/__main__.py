@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benches import calls, serve
+from benches import calls, jobs, serve
 from benches.playing import Played, play
 from benches.shown import cells, report_of
 from benches.suite import FULL, QUICK, Preset, Rows, Size
@@ -19,7 +19,7 @@ from clutch.lab.machine import line
 from clutch.lab.page import page
 from clutch.lab.report import Report, Sheet, text_of
 
-SUITES = {"calls": calls.rows, "serve": serve.rows}
+SUITES = {"calls": calls.rows, "serve": serve.rows, "jobs": jobs.rows}
 
 
 def main() -> int:
