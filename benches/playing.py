@@ -54,27 +54,16 @@ def play(row: Row, size: Size, tell: Tell) -> Played:
     for load, taken in played.samples.items():
         for line in row.lines:
             values = {name: [line.value(one) for one in found] for name, found in taken.items()}
-            title = ", ".join(part for part in (row.title, line.title, under(row, load)) if part)
-            played.judged += judge(title, line, values, ours, judged)
-            played.notes.append(f"{title}: {listed(values, line.shown_unit)}")
+            played.judged += judge(titled(row, line.title, load), line, values, ours, judged)
         played.notes += cautions(taken)
     played.notes += [*([row.note] if row.note else []), *notes]
     return played
 
 
-def under(row: Row, load: Load) -> str:
-    """Which of several loads; a rate always."""
-    if load.rate is not None:
-        return f"{figure(load.rate)}/s"
-    return f"{load.callers} at a time" if len(row.loads) > 1 else ""
-
-
-def listed(values: dict[str, list[float]], unit: str) -> str:
-    parts = []
-    for name, found in values.items():
-        spread = f" [{figure(min(found))}, {figure(max(found))}]" if len(found) > 1 else ""
-        parts.append(f"{name} {figure(statistics.median(found))} {unit}{spread}")
-    return "; ".join(parts)
+def titled(row: Row, of_line: str, load: Load) -> str:
+    """With the load, where there are several; a rate always."""
+    under = f"{load.callers} at a time" if len(row.loads) > 1 else ""
+    return ", ".join(filter(None, (row.title, of_line, under if load.rate is None else f"{figure(load.rate)}/s")))
 
 
 def cautions(taken: dict[str, list[Taken]]) -> list[str]:
@@ -182,7 +171,7 @@ def started(one: Contender, row: Row) -> Iterator[Trial]:
 
 def taken(trial: Trial, load: Load, seconds: float) -> Taken:
     figures = trial.measure(load, seconds)
-    return Taken(figures, trial.start_s, watching.pss_bytes(trial.pids()))
+    return Taken(figures, trial.start_s)
 
 
 def pin(pids: Collection[int], cpus: Collection[int]) -> None:

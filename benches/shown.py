@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benches.playing import Played
+from benches.playing import Played, titled
 from benches.suite import Judged, Line
+from clutch.lab.load import Load
 from clutch.lab.machine import facts, packages
 from clutch.lab.report import Report, Sheet
 from clutch.lab.shown import as_data, figure
@@ -21,6 +23,7 @@ def report_of(rows: dict[str, Played], is_quick: bool) -> Report:
     judged = [one for played in rows.values() for one in played.judged]
     if judged:
         report.sheets.append(Sheet("", HEADINGS, cells(judged)))
+    report.sheets += [measured(played, load) for played in rows.values() for load in played.samples]
     report.notes += [f"{name}: {note}" for name, played in rows.items() for note in played.notes]
     settings = {name: told for played in rows.values() for name, told in played.settings.items()}
     report.notes += [f"{name} = {told}" for name, told in settings.items()]
@@ -45,6 +48,19 @@ def cells(judged: Sequence[Judged]) -> list[list[str]]:
     ]
 
 
+def measured(played: Played, load: Load) -> Sheet:
+    """All figures of all contenders: the middle of the rounds, and the extremes."""
+    taken, lines = played.samples[load], played.row.lines
+    heads = [f"{line.title or line.figure} {line.shown_unit}".strip() for line in lines]
+    found = [[name, *(spread([line.value(one) for one in of]) for line in lines)] for name, of in taken.items()]
+    return Sheet("", [titled(played.row, "", load), *heads], found)
+
+
+def spread(values: Sequence[float]) -> str:
+    middle = figure(statistics.median(values))
+    return f"{middle} [{figure(min(values))}, {figure(max(values))}]" if len(values) > 1 else middle
+
+
 def data_of(played: Played) -> dict[str, Any]:
     return {
         "judged": [
@@ -62,4 +78,4 @@ def data_of(played: Played) -> dict[str, Any]:
 
 def values_of(lines: Sequence[Line], one: Any) -> dict[str, Any]:
     compared = {line.figure: line.value(one) for line in lines}
-    return {**compared, "start_s": one.start_s, "tree_bytes": one.tree_bytes, "figures": asdict(one.figures)}
+    return {**compared, "start_s": one.start_s, "figures": asdict(one.figures)}

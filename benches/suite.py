@@ -93,11 +93,10 @@ def at_most(limit: float) -> dict[str, Bar]:
 
 @dataclass(frozen=True)
 class Taken:
-    """One sample. `tree_bytes`: memory of what the trial has started, without the program that calls."""
+    """One sample."""
 
     figures: Figures
     start_s: float
-    tree_bytes: int
 
 
 KNOWN: dict[str, tuple[str, Callable[[Taken], float]]] = {
@@ -105,7 +104,7 @@ KNOWN: dict[str, tuple[str, Callable[[Taken], float]]] = {
     "p50": ("ms", lambda one: one.figures.latency_s.get("50", 0.0) * 1e3),
     "p99": ("ms", lambda one: one.figures.latency_s.get("99", 0.0) * 1e3),
     "cpu": ("µs", lambda one: one.figures.cpu_each_s * 1e6),
-    "memory": ("MB", lambda one: one.tree_bytes / 1e6),
+    "memory": ("MB", lambda one: one.figures.pss_bytes / 1e6),
     "start": ("s", lambda one: one.start_s),
     "errors": ("", lambda one: float(sum(one.figures.errors.values()))),
 }
@@ -123,7 +122,7 @@ class Line:
 
     @property
     def shown_unit(self) -> str:
-        return self.unit or KNOWN[self.figure][0]
+        return self.unit or (KNOWN[self.figure][0] if self.figure in KNOWN else "")
 
     def value(self, one: Taken) -> float:
         more = one.figures.more

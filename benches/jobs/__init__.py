@@ -16,6 +16,7 @@ from clutch.lab.work import JobRun
 
 PROBES = "jobs.probes"
 SLOTS = 10
+TEN = Setting("process", SLOTS)
 THREADS = 8
 WORK = JobRun("benches.jobs.work", "nothing")
 FLOOR, COMMIT, HAND_OVER = "redis-benchmark", "INSERT, COMMIT", "BRPOP, two processes"
@@ -31,12 +32,9 @@ def left_out() -> Rows:
     return {"redis": redis_server.lacks() or ""}
 
 
-def clutch(
-    store: Store, workers: int = SLOTS, name: str = OURS, work: JobRun = WORK, setting: Setting | None = None
-) -> Contender:
-    """Clutch at the job, the marks and the Redis of its peers."""
-    used = setting or Setting("process", workers)
-    return Contender(name, ours.order_of(work, used, store), work.load(used), workers=used.workers)
+def clutch(store: Store, setting: Setting = TEN, name: str = OURS, work: JobRun = WORK) -> Contender:
+    """At the job, the marks and the Redis of its peers."""
+    return Contender(name, ours.order_of(work, setting, store), work.load(setting), workers=setting.workers)
 
 
 def over_sqlite_at(synchronous: str, name: str) -> Contender:
@@ -66,7 +64,7 @@ def over_redis(size: Size) -> Rows:
     one = (clutch("redis"),)
     floor = probe(FLOOR, f"{PROBES}:redis_floor")
     sent = (Line("bytes", unit="bytes", title="bytes each"), Line("commands", unit="", title="commands each"))
-    many = clutch("redis", 2)
+    many = clutch("redis", Setting("process", 2))
     callers = tuple(map(Load, (6, 12, 24, 48)))
     by_callers = Row(
         "enqueue by threads, Redis", (Line("rate", {BEST: more(0.8)}, "/s"),), one, (floor,), loads=callers
@@ -132,7 +130,7 @@ def drained(where: str, one: tuple[Contender, ...], size: Size, jobs: int, **the
 
 
 def grown(store: Store, waiting: tuple[int, ...]) -> Row:
-    order = clutch(store, 1).order
+    order = clutch(store, Setting("process", 1)).order
     few, *others = (probe(f"{count:,} wait", f"{PROBES}:growth", order=order, waiting=count) for count in waiting)
     most = others.pop()
     line = Line("each", {one.name: within(1.5) for one in (few, *others)}, "µs")
@@ -145,7 +143,7 @@ def asleep() -> Row:
     works = {"greenlet": JobRun("benches.jobs.work", "nap"), "async": JobRun("benches.jobs.work", "nap_async")}
     made = []
     for profile, work in works.items():
-        one = clutch("redis", work=work, setting=Setting(profile, 1, tasks=500))
+        one = clutch("redis", Setting(profile, 1, tasks=500), work=work)
         made.append(probe(profile, f"{PROBES}:asleep", order=one.order, slots=500))
     lines = (Line("megabytes", unit="MB"),)
     return Row(
@@ -157,24 +155,18 @@ def over_sqlite(size: Size) -> Rows:
     """Commits that wait for the disk beside a bare loop of INSERT and COMMIT on it, WAL both."""
     one = (clutch("sqlite"), *(over_sqlite_at(level, f"clutch, {level}") for level in ("extra", "normal")))
     them = {"work": WORK, "face": "jobs", "workers": SLOTS, "peers": peers("sqlite")}
-    floor = {
-        "others": tuple(
-            probe(f"{COMMIT} {level}", f"{PROBES}:commits", synchronous=level) for level in ("full", "normal")
-        )
-    }
-    full = f"{COMMIT} full"
+    levels = ("full", "normal")
+    floors = tuple(probe(f"{COMMIT} {level}", f"{PROBES}:commits", synchronous=level) for level in levels)
 
     def line(factor: float) -> tuple[Line, ...]:
-        return (Line("rate", {full: more(factor)}, "/s"),)
+        return (Line("rate", {f"{COMMIT} full": more(factor)}, "/s"),)
 
-    by_one = Row("enqueue, SQLite, one by one", line(0.8), one, over=asked("enqueue"), **floor)
+    by_one = Row("enqueue, SQLite, one by one", line(0.8), one, floors, over=asked("enqueue"))
+    by_threads = replace(by_one, title=f"enqueue, SQLite, {THREADS} threads", lines=line(3), loads=(Load(THREADS),))
+    many = asked("enqueue", at_a_time=1_000)
     return {
         "sqlite-drain": drained("SQLite", one, size, 600 if size.is_quick else 3_000, **them),
         "sqlite-enqueue": replace(by_one, work=WORK, face="jobs", peers=peers("sqlite")),
-        "sqlite-threads": replace(
-            by_one, title=f"enqueue, SQLite, {THREADS} threads", lines=line(3), loads=(Load(THREADS),)
-        ),
-        "sqlite-many": replace(
-            by_one, title="enqueue many, SQLite", lines=line(20), over=asked("enqueue", at_a_time=1_000)
-        ),
+        "sqlite-threads": by_threads,
+        "sqlite-many": replace(by_one, title="enqueue many, SQLite", lines=line(20), over=many),
     }

@@ -66,7 +66,7 @@ def putting(queue: Any, order: dict[str, Any], at_a_time: int) -> Callable[[], o
     """What enqueues so many: one by one as each does it, with its acknowledgement."""
     if isinstance(queue, ClutchQueue) and at_a_time == 1:
         store = queue.jobs.options(queue=queue.queue, retry=0)
-        return lambda: store.enqueue(marks.job, **order["kwargs"])
+        return lambda: store.enqueue(queue.order["name"], **order["kwargs"])
     return lambda: queue.enqueue_many(at_a_time)
 
 
@@ -92,7 +92,7 @@ async def by_tasks(queue: ClutchQueue, order: dict[str, Any], callers: int, unti
     async def call() -> int:
         count = 0
         while time.perf_counter() < until:
-            await store.aenqueue(marks.job, **order["kwargs"])
+            await store.aenqueue(queue.order["name"], **order["kwargs"])
             count += 1
         return count
 

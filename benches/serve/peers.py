@@ -24,8 +24,8 @@ GRANIAN_ASGI = (
     "granian mt",
     *(Varied(f"granian {mode} 2 threads", f"granian {mode}", "--runtime-threads", "2") for mode in ("st", "mt")),
 )
-# Its page: few blocking threads for apps that answer within a millisecond; else its defaults. Not its backpressure, which
-# bounds connections, and would leave out most of a hundred that are kept alive.
+# Its page: few blocking threads for apps that answer within a millisecond; else its defaults. Not its backpressure:
+# that bounds connections, and would leave out most of a hundred that are kept alive.
 GRANIAN_WSGI = (
     "granian st",
     "granian mt",
