@@ -1,4 +1,5 @@
-"""The bench table: Clutch beside its peers, in interleaved pairs, as ratios with intervals.
+"""Clutch beside its peers, as ratios with intervals, on the lab: `python -m benches [SUITE] [ROW …] [--quick]`.
 
-Run it as `python -m benches [row …] [--quick] [--json]` from the project's root.
+`suite` has what a row is; `calls`, `serve` and `jobs` have the rows; `playing` measures, `shown` prints. `lab` measures
+whether the lab tells the truth, `hostile` what attacks cost.
 """

@@ -50,11 +50,11 @@ def play(row: Row, size: Size, tell: Tell) -> Played:
             played.settings[peer.name] = f"{peer.settings} ({', '.join(versions) or 'of Python'})"
     contenders = [replace(one, order=row.over(dict(one.order))) for one in (*row.ours, *row.others, *peers)]
     Playing(played, contenders, size, tell).run()
-    ours, judged = row.ours[0].name, [one.name for one in (*row.others, *peers)]
+    ours, others, them = row.ours[0].name, [one.name for one in row.others], [one.name for one in peers]
     for load, taken in played.samples.items():
         for line in row.lines:
             values = {name: [line.value(one) for one in found] for name, found in taken.items()}
-            played.judged += judge(titled(row, line.title, load), line, values, ours, judged)
+            played.judged += judge(titled(row, line.title, load), line, values, ours, them, others)
         played.notes += cautions(taken)
     played.notes += [*([row.note] if row.note else []), *notes]
     return played

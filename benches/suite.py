@@ -19,7 +19,7 @@ from clutch.lab.work import Work
 LEAST = 1e-12
 OURS = "clutch"
 BEST = ""
-"""Stands for the best of all peers, as a part of a name does for the best of those that begin with it."""
+"""Stands for the best of all peers of the lab, or of the row's own where it has none of those, as a part of a name does for the best of those that begin with it."""
 ALONE = Load(1)
 
 
@@ -190,7 +190,12 @@ class Judged:
 
 
 def judge(
-    title: str, line: Line, values: Mapping[str, Sequence[float]], ours: str, peers: Sequence[str]
+    title: str,
+    line: Line,
+    values: Mapping[str, Sequence[float]],
+    ours: str,
+    peers: Sequence[str],
+    others: Sequence[str] = (),
 ) -> list[Judged]:
     """A line for each bar whose peer has been measured, of values in the order of the rounds."""
     mine, unit, found = values[ours], line.shown_unit, []
@@ -198,7 +203,9 @@ def judge(
     for wanted, bar in line.bars.items():
         if bar.limit is not None:
             found.append(Judged(title, unit, middle, wanted, bar.limit, None, bar, middle <= bar.limit))
-        elif (peer := best(wanted, bar, {name: values[name] for name in peers if name in values})) is not None:
+            continue
+        meant = (peers or others) if wanted == BEST else (*peers, *others)
+        if (peer := best(wanted, bar, {name: values[name] for name in meant if name in values})) is not None:
             ratio, theirs = bar.ratios(mine, values[peer]), statistics.median(values[peer])
             found.append(Judged(title, unit, middle, peer, theirs, ratio, bar, bar.is_met_by(ratio.median)))
     return found

@@ -7,13 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 
-from benches.harness import Report, Sheet
 from benches.hostile import matrix, servers
 from benches.hostile.catalogue import ATTACKS
 from benches.hostile.matrix import http1_cases, http2_cases
 from benches.hostile.run import Found, run
-from benches.serve import contestants
-from benches.table import machine, rendered
+from clutch.lab.machine import line, packages
+from clutch.lab.report import Sheet, text_of
 
 _LOOKS = ["before", "worst", "after"]
 _HEADINGS = ["attack", "client ok/failed", *(f"{who} {look}" for who in ("dispatcher", "workers") for look in _LOOKS)]
@@ -23,7 +22,7 @@ _KEY = "RSS/own MB, then descriptors; own: anonymous and shared memory. Workers:
 def main() -> int:
     """0 when all held."""
     wanted = _arguments()
-    print(machine())
+    print(line())
     well = True
     if "attacks" in wanted.parts:
         well &= _attacks([name for name in ATTACKS if _is_picked(name, wanted.only)])
@@ -57,13 +56,9 @@ def _attacks(names: list[str]) -> bool:
         verdict = "; ".join(found[-1].complaints) or "held"
         print(f"{verdict}, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     lines = [_line(one) for one in found]
-    print("", _shown(Sheet("Attacks, 2 workers of async", _HEADINGS, lines)), _KEY, "", sep="\n")
+    print("", text_of(Sheet("Attacks, 2 workers of async", _HEADINGS, lines)), _KEY, "", sep="\n")
     print(*_answers(found), sep="\n")
     return not any(one.complaints for one in found)
-
-
-def _shown(table: Sheet) -> str:
-    return rendered([Report(sheets=[table]).as_dict()])
 
 
 def _line(found: Found) -> list[str]:
@@ -91,8 +86,11 @@ def _matrix() -> None:
         shown.append([server.name, f"{cases[0] - len(over_http1)} of {cases[0]}", second])
         print(f"{server.name}: {shown[-1][1]}", file=sys.stderr, flush=True)
     table = Sheet("Requests that may be read in two ways", ["server", "HTTP/1", "HTTP/2"], shown)
-    print("", _shown(table), "", sep="\n")
-    print(f"versions: {contestants.versions()}")
+    print("", text_of(table), "", sep="\n")
+    versions = packages()
+    print(
+        "versions:", ", ".join(f"{name} {versions.get(name, 'missing')}" for name in ("granian", "gunicorn", "uvicorn"))
+    )
     for name in (servers.CLUTCH_ASGI.name, servers.CLUTCH_WSGI.name):
         print(*(f"{name}: {case}: {complaint}" for case, complaint in failed[name].items()), sep="\n")
 

@@ -10,11 +10,11 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from benches import processes
 from benches.hostile.attack import Attack, Bounds
+from benches.hostile.server import ROOT, Server, answers_http, running
 from benches.hostile.servers import clutch
 from benches.hostile.watch import Both, NormalClient, Scales, weigh_both
-from benches.serve.server import ROOT, Server, answers_http, running
+from clutch.lab import watching
 
 _OPTIONS = {"head_timeout": "2s", "body_timeout": "2s", "write_timeout": "3s", "keep_alive": "3s"}
 _WARM_UP = 20
@@ -43,13 +43,13 @@ def run(attack: Attack) -> Found:
         client = NormalClient(answering.port)
         for _ in range(_WARM_UP):
             assert client.is_answered()
-        workers = set(processes.tree(answering.pid))
+        workers = set(watching.below(answering.pid))
         before = weigh_both(answering.pid)
         scales = Scales(answering.pid)
         with scales.watching(), client.asking():
             answer, complaint = _attacked(attack, answering.port, admin_port)
         after = _settled(answering.pid, before)
-        lost = workers - set(processes.tree(answering.pid))
+        lost = workers - set(watching.below(answering.pid))
     found = Found(attack.name, answer, client, before, scales.worst, after)
     found.complaints = [*complaint, *_complaints(attack.bounds, found)]
     if lost and not attack.bounds.workers_die:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benches.hostile import recorder
 from benches.hostile.seen import Request, requests_by_client
-from benches.serve.server import Server, answers_http, running
+from benches.hostile.server import Server, answers_http, running
 
 ASGI, WSGI = "benches.hostile.recorder:asgi", "benches.hostile.recorder:wsgi"
 _BIND = ("-b", "127.0.0.1:{port}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benches import processes
+from clutch.lab import watching
 
 _SAMPLE_SECONDS = 0.1
 _ASK_SECONDS = 0.1
@@ -73,7 +73,7 @@ class Both:
 
 
 def weigh_both(pid: int) -> Both:
-    _, *below = processes.tree(pid)
+    _, *below = watching.below(pid)
     return Both(weigh(pid), sum(map(weigh, below), Weight()))
 
 

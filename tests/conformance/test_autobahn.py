@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from benches.hostile import servers
-from benches.serve.server import answers_http, running
+from benches.hostile.server import answers_http, running
 from suites import path_of
 
 LARGE = ["9.1.1", "9.2.1", "9.3.1", "9.5.1", "9.7.1"]

@@ -8,7 +8,7 @@ import corpus
 import pytest
 from benches.hostile import matrix, servers
 from benches.hostile.seen import Outcome, Request
-from benches.serve.server import Server
+from benches.hostile.server import Server
 from suites import path_of
 
 SERVERS = [servers.CLUTCH_ASGI, servers.CLUTCH_WSGI]

@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benches.hostile import servers
-from benches.serve.server import Server, running
+from benches.hostile.server import Server, running
 from suites import path_of
 
 APP = "benches.serve.apps:reading_asgi"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from benches.hostile import matrix, servers
-from benches.serve.server import Server
+from benches.hostile.server import Server
 
 
 @pytest.mark.parametrize("server", [servers.CLUTCH_ASGI, servers.CLUTCH_WSGI], ids=lambda server: server.name)

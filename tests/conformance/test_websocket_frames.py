@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 from benches.hostile import servers
+from benches.hostile.server import Running, answers_http, running
 from benches.hostile.websocket import frame, frames_of, handshake, opened, until_closed, until_frames
-from benches.serve.server import Running, answers_http, running
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 BYE = frame(CLOSE, struct.pack(">H", 1000))

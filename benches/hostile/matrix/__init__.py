@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benches.hostile.matrix import exchange, exchange2, http1_cases, http2_cases
 from benches.hostile.seen import Outcome, statuses
+from benches.hostile.server import Server
 from benches.hostile.servers import recording
-from benches.serve.server import Server
 
 _AT_A_TIME = 24
 
