@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
 	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
-	bench-serve bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
+	bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,20 +134,11 @@ demo: .venv/.quick .venv/.demo ## processes beside threads on this machine, in t
 soak: built free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
 	@$(WITH_FREE_THREADED) $(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
 
-bench: build free-threaded .venv/.bench ## the comparisons, as ratios measured side by side
-	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
-		|| echo "wrk is missing: the HTTP row is left out; install it with: sudo apt-get install wrk"
-	@$(WITH_FREE_THREADED) $(BIN)/python -m benches $(ARGS)
-
-bench-serve: build .venv/.bench ## served apps against granian, gunicorn and uvicorn; the grid of S1, the table of S3
-	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
-		|| echo "wrk is missing: the rows over HTTP are left out; install it with: sudo apt-get install wrk"
-	@$(BIN)/python -m benches.serve $(ARGS)
-
-bench-jobs: build .venv/.bench-jobs ## job queues beside nine peers: drain, enqueue, SQLite, the sweep of S2, latency
+bench: build free-threaded ## the comparisons, as ratios measured side by side; ARGS="serve tail --quick" selects
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y redis-server >/dev/null 2>&1; } \
 		|| echo "redis-server is missing: rows over Redis are left out; install it with: sudo apt-get install redis-server"
-	@$(BIN)/python -m benches.jobs $(ARGS)
+	@cargo bench --quiet --package clutch-pool --bench pingpong --no-run
+	@$(WITH_FREE_THREADED) $(BIN)/python -m benches $(ARGS)
 
 bench-hostile: build .venv/.bench ## attacks, with memory and descriptors; the matrix of ambiguous requests beside peers
 	@$(BIN)/python -m benches.hostile $(ARGS)
@@ -228,10 +219,6 @@ $(TESTED_WHEEL): .venv/.built
 .venv/.demo .venv/.lint .venv/.bench .venv/.release: .venv/.deps
 	.venv/$(INSTALL) --group $(@:.venv/.%=%)
 	@touch $@
-
-# A folder for each peer, as their bounds contradict one another. One that cannot be installed is told and tried again.
-.venv/.bench-jobs: .venv/.deps benches/jobs/install.py benches/jobs/packages.py $(wildcard benches/jobs/contestants/*.py)
-	@if $(BIN)/python -m benches.jobs.install; then touch $@; fi
 
 # Environments of other interpreters. In one folder the core is compiled once for all. What is measured (.released) has a
 # folder of its own.

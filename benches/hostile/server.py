@@ -33,8 +33,6 @@ class Server:
 
     name: str
     command: tuple[str, ...]
-    variant: str = ""
-    """What tells it from other candidates of the same name."""
 
     def __str__(self) -> str:
         """The command line as a person would type it."""
@@ -56,11 +54,6 @@ class Running:
 def module(name: str, module_name: str, *arguments: str) -> Server:
     """A server that is started as `python -m module`."""
     return Server(name, (sys.executable, "-m", module_name, *arguments))
-
-
-def varied(server: Server, *flags: str) -> Server:
-    """A candidate: the same with these flags, which are also what it is called among its like."""
-    return Server(server.name, (*server.command, *flags), shlex.join(flags) or "defaults")
 
 
 @contextlib.contextmanager
