@@ -19,8 +19,8 @@ from clutch.lab.work import Work
 LEAST = 1e-12
 OURS = "clutch"
 BEST = ""
-"""Stands for the best of all peers of the lab, or of the row's own contenders where it has none of those. Any other name
-stands for all that are called so or begin with that word, and the best of them."""
+"""Stands for the best of all peers of the lab, or of the row's own contenders where it has none of those. Any other
+name stands for the best of all that are called so or begin with that word."""
 ALONE = Load(1)
 
 

@@ -81,14 +81,16 @@ def payload_of(kind: str) -> Any:
 
 
 def timed(call: Callable[[], Any], sent: Any, seconds: float) -> dict[str, float]:
-    clock, spent, answer = time.perf_counter_ns, [], None
+    clock, spent = time.perf_counter_ns, list[int]()
+    answer: Any = None
     everyone = watching.below(os.getpid())
     before, until = sum(map(watching.cpu_s, everyone)), clock() + seconds * 1e9
     while (began := clock()) < until:
         answer = call()
         spent.append(clock() - began)
     used = sum(map(watching.cpu_s, everyone)) - before
-    assert bytes(memoryview(answer)) == bytes(memoryview(sent)) if not isinstance(sent, str) else answer == sent
+    same = answer == sent if isinstance(sent, str | bytes) else (answer == sent).all()
+    assert same, "what came back is not what was sent"
     return {"p50": statistics.median(spent) / 1e3, "mean": statistics.mean(spent) / 1e3, "cpu": used / len(spent) * 1e6}
 
 

@@ -23,6 +23,7 @@ from clutch.lab import watching
 from clutch.lab.drivers import marks
 from clutch.lab.drivers.jobs import ClutchQueue, JobsDriver, queue_of
 from clutch.lab.drivers.probe import Sample
+from clutch.lab.drivers.served import HOST
 from clutch.lab.load import Load
 from clutch.lab.peers.jobs import redis_server
 from clutch.lab.presets.enqueue import PAYLOAD_BYTES, floor
@@ -110,7 +111,7 @@ def counters(queue: Any) -> dict[str, int]:
 
 def asked(port: int, command: str) -> str:
     """The bulk answer of a Redis."""
-    with socket.create_connection((redis_server.HOST, port), 10) as connection, connection.makefile("rb") as answer:
+    with socket.create_connection((HOST, port), 10) as connection, connection.makefile("rb") as answer:
         connection.sendall(command.encode() + b"\r\n")
         return answer.read(int(answer.readline()[1:])).decode()
 
@@ -170,12 +171,12 @@ def redis_hand_over(jobs: int) -> Iterator[Sample]:
         port = urlsplit(url).port
         read, write = os.pipe()
         if (taker := os.fork()) == 0:
-            with socket.create_connection((redis_server.HOST, port)) as connection:
+            with socket.create_connection((HOST, port)) as connection:
                 while True:
                     connection.sendall(b"BRPOP floor 0\r\n")
                     connection.recv(1 << 16)
                     os.write(write, marks.MARK.pack(time.time(), 0.0))
-        with socket.create_connection((redis_server.HOST, port)) as connection:
+        with socket.create_connection((HOST, port)) as connection:
 
             def one() -> float:
                 time.sleep(random.uniform(*PAUSE_SECONDS))
