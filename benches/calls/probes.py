@@ -63,6 +63,7 @@ def executor(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 @contextlib.contextmanager
 def blocking(who: str, payload: str = "text", deadline_s: float | None = None) -> Iterator[Sample]:
     """One call after another: the middle of their times, their mean, and CPU time of all processes for each."""
+    function: Any
     function, value = (plain.echo, TEXT) if payload == "text" else (plain.same, payload_of(payload))
     with executor(1) if who == "executor" else clutch_pool(1) as pool:
         if isinstance(pool, concurrent.futures.Executor):
