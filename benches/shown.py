@@ -9,12 +9,13 @@ from typing import Any
 
 from benches.playing import Played, titled
 from benches.suite import Judged, Line
+from clutch.lab.comparing import CONFIDENCE
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, packages
 from clutch.lab.report import Report, Sheet
 from clutch.lab.shown import as_data, figure
 
-HEADINGS = ("work", "ours", "peer", "", "ratio [99 %]", "", "bar", "met")
+HEADINGS = ("work", "ours", "peer", "", f"ratio [{CONFIDENCE * 100:g} %]", "", "bar", "met")
 QUICK = "quick: few and short samples, whose intervals are ranges; judge by a full run"
 
 
