@@ -41,7 +41,10 @@ def main() -> None:
     try:
         run(order, answers)
     except BaseException as error:
-        say(answers, {"error": f"{type(error).__name__}: {error}", "notes": getattr(error, "__notes__", [])})
+        # A worker's traceback comes as the cause.
+        where = [] if error.__cause__ is None else [str(error.__cause__).strip().strip('"').strip()]
+        notes = [*where, *getattr(error, "__notes__", [])]
+        say(answers, {"error": f"{type(error).__name__}: {error}", "notes": notes})
         raise SystemExit(1) from None
 
 

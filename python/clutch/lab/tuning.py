@@ -34,7 +34,7 @@ FINAL_SHARE = 0.45
 """Of the budget."""
 HOPEFUL = 0.5
 """Share of the best rate below which a setting is not tried again."""
-CLOSE = 0.97
+CLOSE = 0.95
 """A cheaper setting is preferred only if it reaches this share of the best, whatever the rounds cannot tell."""
 LEAN = 1.1
 """A setting that takes so many times the CPU time of another for each unit is not preferred to it for being cheaper."""

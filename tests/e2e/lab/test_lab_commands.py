@@ -73,7 +73,7 @@ def test_what_is_saved_is_compared_with(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "code", "words"),
     [
-        ("work:fail", 1, ["LookupError", "no such customer"]),
+        ("work:fail", 1, ["LookupError", "no such customer", "work.py", "in fail"]),
         ("work:missing", 1, ["missing"]),
         ("nowhere:f", 1, ["nowhere"]),
         ("work.py:wait", 2, ["work:FUNCTION"]),
