@@ -66,6 +66,7 @@ def run(order: dict[str, Any], answers: TextIO) -> None:
 def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     """What the driver has measured, and what the machine did meanwhile."""
     began, before, ours_before = time.perf_counter(), watching.machine(), ours_cpu_s(driver)
+    worked = driver.pids()
     with Memory(driver, seconds) as memory:
         figures = driver.measure(load, seconds)
     elapsed, meanwhile = time.perf_counter() - began, watching.machine() - before
@@ -73,6 +74,8 @@ def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     # As much of it as belongs to the time that the figures are of.
     part = figures["wall_s"] / elapsed if elapsed > 0 else 0.0
     pids = driver.pids()
+    if "ended" not in figures and (ended := sum(not watching.is_there(pid) for pid in worked)):
+        figures |= {"ended": ended, "cpu_s": 0.0}
     # Of a server that ran before, and cannot be seen, nobody can tell what is its.
     others = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours) if pids else 0.0
     figures["others_cpu_s"], figures["idle_s"] = others * part, meanwhile.idle_s * part

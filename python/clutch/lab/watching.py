@@ -31,7 +31,7 @@ class Usage:
 
     def __sub__(self, before: Usage) -> Usage:
         return Usage(
-            self.cpu_s - before.cpu_s,
+            max(0.0, self.cpu_s - before.cpu_s),
             max(0.0, self.delayed_s - before.delayed_s),
             self.switches - before.switches,
             self.forced - before.forced,
@@ -98,6 +98,15 @@ def task_cpu_s(pid: int, task: int) -> float | None:
     with contextlib.suppress(OSError, ValueError):
         return int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[0]) / 1e9
     return None
+
+
+def is_there(pid: int) -> bool:
+    """Whether its clock can be read: a process that has ended, and was waited for, has none."""
+    try:
+        time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    except OSError:
+        return False
+    return True
 
 
 def machine() -> Machine:

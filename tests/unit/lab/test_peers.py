@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ def test_a_peer_is_compared_with_clutch_of_its_own_rounds() -> None:
     assert list(comparison.bench.cells) == ["clutch", "other", "another"]
     assert len(comparison.bench.cells["clutch"].rounds) == 16
     for pair in comparison.pairs.values():
+        assert pair.rate is not None and pair.cost is not None
         assert pair.rate.median == pytest.approx(0.5, rel=0.01) and pair.faster is Verdict.WORSE
         assert pair.cost.median == pytest.approx(4.0, rel=0.02) and pair.dearer is Verdict.BETTER
 
@@ -137,14 +139,32 @@ def test_a_peer_that_fails_halfway_keeps_the_rounds_that_both_played() -> None:
     part = Bench("tools:f", "jobs", 1.0, {}, failed={"other": "it is gone"})
     part.cells = {"clutch": Cell([figures(10, 0.1)] * 8, 0.1), "other": Cell([figures(10, 0.1)] * 3, 0.1)}
     take(comparison, part, "clutch")
-    assert comparison.pairs["other"].cost.rounds == 3 and comparison.pairs["other"].dearer is Verdict.ALIKE
+    pair = comparison.pairs["other"]
+    assert pair.cost is not None and pair.cost.rounds == 3 and pair.dearer is Verdict.ALIKE
     assert comparison.bench.failed == {"other": "it is gone"}
 
 
 def test_calls_cost_what_the_calling_program_uses_too() -> None:
     one = figures(10, 0.1, 0.2)
     assert cost_s(one, "calls") == pytest.approx(0.03) and cost_s(one, "requests") == pytest.approx(0.01)
-    assert cost_s(figures(0, 0.1), "calls") == 0.0
+    assert cost_s(figures(0, 0.1), "calls") is None
+
+
+@pytest.mark.parametrize("lost", [1, 6])
+def test_cpu_time_that_is_not_known_is_no_advantage(lost: int) -> None:
+    """A process that ends takes with it what it has used: the difference of two sums was negative once."""
+    comparison = Comparison(Bench("tools:f", "jobs", 1.0, {}), [Other("other")])
+    theirs = [figures(10, 0.4)] * (6 - lost) + [replace(figures(10, 0.0), ended=1)] * lost
+    part = Bench("tools:f", "jobs", 1.0, {})
+    part.cells = {"clutch": Cell([figures(10, 0.1)] * 6, 0.1), "other": Cell(theirs, 0.1)}
+    take(comparison, part, "clutch")
+    pair = comparison.pairs["other"]
+    assert pair.dearer is Verdict.ALIKE, "five rounds tell nothing"
+    assert pair.rate is not None and pair.rate.rounds == 6
+    if pair.cost is not None:
+        assert pair.cost.rounds == 6 - lost and pair.cost.low == pytest.approx(4.0)
+    text = compare_report(comparison, 2).as_text()
+    assert f"other: processes of it ended in {lost} of 6 rounds, whose CPU time is left out" in text
 
 
 def test_a_report_says_who_is_dearer_and_with_which_settings() -> None:

@@ -223,7 +223,9 @@ class Run:
         used = watching.used(self.first.workers, self.last.workers)
         known = (self.first.cpu_s, self.last.cpu_s)
         cpu_s = used.cpu_s if known[0] is None or known[1] is None else known[1] - known[0]
+        known_whole = {} if None in known else {"ended": 0}
         figures: dict[str, Any] = {
+            **known_whole,
             "units": len(kept),
             "wall_s": wall,
             "errors": dict(self.errors),

@@ -21,25 +21,25 @@ from clutch.lab.work import App, JobRun, Work
 BESIDE = 3
 """Peers that live at a time."""
 CLUTCH = "clutch"
-LEAST = 1e-12
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A peer to Clutch, round by round. `cost`: of the CPU time of a unit, where less is better."""
+    """A peer to Clutch, round by round. `cost`: of the CPU time of a unit, where less is better; None: it is not known
+    of any round."""
 
     clutch: str
-    rate: Ratio
-    cost: Ratio
+    rate: Ratio | None
+    cost: Ratio | None
 
     @property
     def dearer(self) -> Verdict:
         """Whether the peer uses more CPU time."""
-        return self.cost.verdict
+        return Verdict.ALIKE if self.cost is None else self.cost.verdict
 
     @property
     def faster(self) -> Verdict:
-        return self.rate.verdict
+        return Verdict.ALIKE if self.rate is None else self.rate.verdict
 
 
 @dataclass
@@ -117,20 +117,21 @@ def take(comparison: Comparison, part: Bench, clutch: str) -> None:
         comparison.bench.cells[name] = cell
         comparison.pairs[name] = Pair(
             clutch,
-            ratio(cell.rounds, mine.rounds, lambda one: one.rate),
+            ratio(cell.rounds, mine.rounds, lambda one: one.rate or None),
             ratio(cell.rounds, mine.rounds, lambda one: cost_s(one, unit)),
         )
 
 
-def ratio(theirs: Sequence[Figures], mine: Sequence[Figures], of: Callable[[Figures], float]) -> Ratio:
-    """Of the rounds that both have played."""
-    both = min(len(theirs), len(mine))
-    values = [[max(of(one), LEAST) for one in side[:both]] for side in (theirs, mine)]
-    return ratio_of(values[0], values[1])
+def ratio(theirs: Sequence[Figures], mine: Sequence[Figures], of: Callable[[Figures], float | None]) -> Ratio | None:
+    """Of the rounds that both have played, and in which it is known of both. A figure that is not known is left out,
+    never guessed: a small one would be a large advantage."""
+    pairs = [(of(one), of(other)) for one, other in zip(theirs, mine, strict=False)]
+    known = [(one, other) for one, other in pairs if one is not None and other is not None]
+    return ratio_of([one for one, _ in known], [other for _, other in known]) if known else None
 
 
-def cost_s(figures: Figures, unit: str) -> float:
-    """CPU time of a unit. Of calls with that of the program that calls, as pools differ in where they work."""
-    if not figures.units:
-        return 0.0
-    return (figures.cpu_s + (figures.load_cpu_s if unit == "calls" else 0.0)) / figures.units
+def cost_s(figures: Figures, unit: str) -> float | None:
+    """CPU time of a unit; None: it is not known. Of calls with that of the program that calls, as pools differ in where
+    they work."""
+    used = figures.cpu_s + (figures.load_cpu_s if unit == "calls" else 0.0)
+    return used / figures.units if figures.units and not figures.ended and used > 0 else None

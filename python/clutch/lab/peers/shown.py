@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
-from clutch.lab.comparing import Verdict
+from clutch.lab.comparing import Ratio, Verdict
 from clutch.lab.peers import packages
 from clutch.lab.peers.comparison import Comparison, cost_s
 from clutch.lab.peers.seam import Peer
@@ -26,11 +27,11 @@ def compare_report(comparison: Comparison, cpus: int) -> Report:
     bench = comparison.bench
     report = bench_report(bench, {}, cpus)
     report.sheets.insert(1, beside(comparison))
-    report.advice = [*verdicts(comparison), *report.advice]
+    report.advice = [*verdicts(comparison), *unknown(comparison), *report.advice]
     report.notes += settings(comparison)
     report.data |= {
         "pairs": {
-            name: {"clutch": pair.clutch, "rate": as_data(pair.rate), "cost": as_data(pair.cost)}
+            name: {"clutch": pair.clutch, "rate": data_of(pair.rate), "cost": data_of(pair.cost)}
             for name, pair in comparison.pairs.items()
         },
         "peers": {peer.name: peer_data(peer, comparison) for peer in comparison.peers},
@@ -43,15 +44,17 @@ def beside(comparison: Comparison) -> Sheet:
     """The ratios, cheapest peer first."""
     unit = comparison.bench.unit
     lines = []
-    for name, pair in sorted(comparison.pairs.items(), key=lambda item: item[1].cost.median):
-        each = statistics.median(cost_s(one, unit) for one in comparison.bench.cells[name].rounds)
+    cheapest_first = sorted(comparison.pairs.items(), key=lambda item: item[1].cost.median if item[1].cost else inf)
+    for name, pair in cheapest_first:
+        costs = [cost_s(one, unit) for one in comparison.bench.cells[name].rounds]
+        known = [one for one in costs if one is not None]
         lines.append(
             [
                 name,
-                f"{each * 1e6:,.1f}",
-                str(pair.cost),
+                f"{statistics.median(known) * 1e6:,.1f}" if known else "",
+                str(pair.cost or ""),
                 COST_WORDS[pair.dearer],
-                str(pair.rate),
+                str(pair.rate or ""),
                 RATE_WORDS[pair.faster],
                 pair.clutch,
             ]
@@ -72,6 +75,20 @@ def verdicts(comparison: Comparison) -> list[str]:
         verdict: [name for name, pair in comparison.pairs.items() if pair.dearer is verdict] for verdict in words
     }
     return [f"{words[verdict]}, by CPU time: {', '.join(names)}" for verdict, names in by_verdict.items() if names]
+
+
+def unknown(comparison: Comparison) -> list[str]:
+    """Whose CPU time is not known of all rounds, and why."""
+    said = []
+    for name, cell in comparison.bench.cells.items():
+        if lost := sum(one.ended > 0 for one in cell.rounds):
+            played = len(cell.rounds)
+            said.append(f"{name}: processes of it ended in {lost} of {played} rounds, whose CPU time is left out")
+    return said
+
+
+def data_of(ratio: Ratio | None) -> dict[str, Any] | None:
+    return None if ratio is None else as_data(ratio)
 
 
 def settings(comparison: Comparison) -> list[str]:

@@ -15,14 +15,15 @@ class Taskiq(AsyncJobPeer):
     name = "taskiq"
     requirements = ("taskiq[orjson]", "taskiq-redis", "hiredis", "uvloop")
     settings = (
-        "ListQueueBroker, which acknowledges nothing; no results, ORJSONSerializer, uvloop, arguments not parsed; "
-        "100 kiq() at a time"
+        "ListQueueBroker, which acknowledges nothing, with socket_timeout=None, or its workers end when idle for 5 s; "
+        "no results, ORJSONSerializer, uvloop, arguments not parsed; 100 kiq() at a time"
     )
 
     def app(self, at: At) -> dict[str, Any]:
         redis: Any = importlib.import_module("taskiq_redis")
         serializers: Any = importlib.import_module("taskiq.serializers")
-        broker = redis.ListQueueBroker(at.redis).with_serializer(serializers.ORJSONSerializer())
+        # redis-py 8 gives up a blocking pop after 5 s, and a worker of taskiq that waits ends with it.
+        broker = redis.ListQueueBroker(at.redis, socket_timeout=None).with_serializer(serializers.ORJSONSerializer())
         return {"broker": broker, "job": broker.register_task(marks.native(), task_name=NAME)}
 
     def consumer(self, at: At, workers: int) -> list[str]:
