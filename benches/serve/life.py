@@ -83,8 +83,8 @@ CHANGES = {"reload": reload, "recycle": recycle, "kill": kill_each}
 
 
 def master(driver: ServedDriver) -> int:
-    assert driver.process is not None
-    return driver.process.pid
+    assert driver.program is not None
+    return driver.program.pid
 
 
 def all_workers(driver: ServedDriver, count: int) -> set[int]:

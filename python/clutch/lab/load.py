@@ -94,11 +94,6 @@ class Figures:
         """CPUs that the work used."""
         return self.cpu_s / self.wall_s if self.wall_s > 0 else 0.0
 
-    @property
-    def error_share(self) -> float:
-        failed = sum(self.errors.values())
-        return failed / (failed + self.units) if failed else 0.0
-
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Figures:
         """Raises TypeError or ValueError for fields that are missing or unknown, and figures that cannot be."""
@@ -110,8 +105,10 @@ class Figures:
         return cls(**{**data, **pairs})
 
 
-def latencies_of(report: dict[str, Any]) -> dict[str, Any]:
-    """The fields of figures from a report of `clutch._core.Latencies` or `Load`."""
+def latencies_of(report: dict[str, Any], units: int) -> dict[str, Any]:
+    """The fields of figures from a report of `clutch._core.Latencies` or `Load`; without units there are none."""
+    if not units:
+        return {"latency_s": {}}
     names = {percentile: f"p{percentile.replace('.', '')}_us" for percentile in PERCENTILES}
     return {
         "latency_s": {percentile: report[name] / 1e6 for percentile, name in names.items()},

@@ -29,6 +29,11 @@ class Usage:
     switches: int
     forced: int
 
+    def as_figures(self, part: float = 1.0) -> dict[str, float]:
+        """The fields of figures. `part`: of the times, that belongs to them."""
+        times = {"cpu_s": self.cpu_s * part, "delayed_s": self.delayed_s * part}
+        return {**times, "switches": self.switches, "forced": self.forced}
+
     def __sub__(self, before: Usage) -> Usage:
         return Usage(
             max(0.0, self.cpu_s - before.cpu_s),
@@ -55,7 +60,7 @@ Usages = dict[int, Usage]
 
 
 def usages(pids: Iterable[int]) -> Usages:
-    return {pid: usage([pid]) for pid in pids}
+    return {pid: usage(pid) for pid in pids}
 
 
 def used(before: Usages, after: Usages) -> Usage:
@@ -70,21 +75,19 @@ def used(before: Usages, after: Usages) -> Usage:
     )
 
 
-def usage(pids: Iterable[int]) -> Usage:
-    """CPU time of all threads that the processes have or had; the rest of those that live."""
-    cpu = delayed = 0.0
+def usage(pid: int) -> Usage:
+    """CPU time of all threads that a process has or had; the rest of those that live."""
+    delayed = 0.0
     switches = forced = 0
-    for pid in pids:
-        cpu += cpu_s(pid)
-        for task in tasks(pid):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                delayed += int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[1]) / 1e9
-                for line in _read(f"/proc/{pid}/task/{task}/status").splitlines():
-                    if line.startswith("voluntary_ctxt_switches"):
-                        switches += int(line.split()[1])
-                    elif line.startswith("nonvoluntary_ctxt_switches"):
-                        forced += int(line.split()[1])
-    return Usage(cpu, delayed, switches, forced)
+    for task in tasks(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            delayed += int(_read(f"/proc/{pid}/task/{task}/schedstat").split()[1]) / 1e9
+            for line in _read(f"/proc/{pid}/task/{task}/status").splitlines():
+                if line.startswith("voluntary_ctxt_switches"):
+                    switches += int(line.split()[1])
+                elif line.startswith("nonvoluntary_ctxt_switches"):
+                    forced += int(line.split()[1])
+    return Usage(cpu_s(pid), delayed, switches, forced)
 
 
 def cpu_s(pid: int) -> float:

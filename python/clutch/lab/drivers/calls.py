@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from clutch.lab import watching
 from clutch.lab.generator import Latencies
 from clutch.lab.load import Load, latencies_of
+from clutch.lab.names import named
 
 CHECK_SECONDS_MAX = 60.0
 INTERVALS = 50
@@ -229,16 +230,14 @@ class Run:
             "units": len(kept),
             "wall_s": wall,
             "errors": dict(self.errors),
+            **used.as_figures(stretch),
             "cpu_s": cpu_s * stretch,
             "load_cpu_s": (self.last.caller_cpu_s - self.first.caller_cpu_s) * stretch,
-            "delayed_s": used.delayed_s * stretch,
-            "switches": used.switches,
-            "forced": used.forced,
             "series": list(series(kept, self.began_counting(), wall)),
             "deepest": self.watch.deepest,
             "recycled_s": self.watch.recycled_s,
             "spoiled": self.spoiled(),
-            **(latencies_of(latencies.report()) if kept else {"latency_s": {}}),
+            **latencies_of(latencies.report(), len(kept)),
         }
         if self.first.spent is not None and self.last.spent is not None and kept:
             pairs = zip(self.last.spent, self.first.spent, strict=True)
@@ -396,9 +395,7 @@ def executor_of(order: dict[str, Any]) -> Executor:
 
 def found(module: str, name: str) -> Any:
     """The function. Raises AttributeError or ImportError, or TypeError for what is an app rather than a function."""
-    function: Any = importlib.import_module(module)
-    for part in name.split("."):
-        function = getattr(function, part)
+    function = named(module, name)
     if not callable(function):
         raise TypeError(f"{module}:{name} is a value of type {type(function).__name__}, which cannot be called")
     if (framework := type(function).__module__.partition(".")[0]) in FRAMEWORKS:

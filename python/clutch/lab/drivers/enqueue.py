@@ -80,11 +80,11 @@ class EnqueueDriver:
         for one in callers:
             one.start()
         ready.wait()
-        began, used = time.perf_counter(), watching.usage([os.getpid()])
+        began, used = time.perf_counter(), watching.usage(os.getpid())
         for one in callers:
             one.join()
         wall = time.perf_counter() - began
-        used = watching.usage([os.getpid()]) - used
+        used = watching.usage(os.getpid()) - used
         self.empty()
         latencies = Latencies()
         units = 0
@@ -95,12 +95,9 @@ class EnqueueDriver:
             "units": units,
             "wall_s": wall,
             "errors": dict(errors),
-            "cpu_s": used.cpu_s,
+            **used.as_figures(),
             "load_cpu_s": 0.0,
-            "delayed_s": used.delayed_s,
-            "switches": used.switches,
-            "forced": used.forced,
-            **(latencies_of(latencies.report()) if units else {"latency_s": {}}),
+            **latencies_of(latencies.report(), units),
         }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,25 +12,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from clutch.lab import orphans, watching
-from clutch.lab.drivers.served import stop
+from clutch.lab import watching
+from clutch.lab.drivers.program import Program, Wrong
 from clutch.lab.generator import Latencies
 from clutch.lab.load import Load, latencies_of
 
 CHECK_SECONDS_MAX = 60.0
 DRAIN_SECONDS_MAX = 600.0
 LOOK_SECONDS = (0.005, 0.05)
-SHOWN_BYTES = 4_000
 JOBS_MAX = 100_000
 CHUNK = 1_000
 QUEUE = "lab"
 
 Ran = tuple[float, float]
 """When a job began and ended, by the clock of the wall."""
-
-
-class Wrong(Exception):
-    """The consumer does not start, or the job does not complete."""
 
 
 class Queue(Protocol):
@@ -133,14 +127,13 @@ class JobsDriver:
     def __init__(self, order: dict[str, Any]) -> None:
         self.slots = order["slots"]
         self.folder = tempfile.TemporaryDirectory(prefix="clutch-lab-")
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
         self.each_s = 0.0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.program: Program | None = None
         self.queue: Queue | None = None
         began = time.perf_counter()
         try:
             self.queue = queue_of(order, Path(self.folder.name))
-            self.process = self.started(self.queue)
+            self.program = Program(self.queue.command(), self.queue.environment())
             self.queue.enqueue_many(1)
             self.drain(1, CHECK_SECONDS_MAX)
             ran = self.queue.take()
@@ -148,26 +141,15 @@ class JobsDriver:
             self.each_s = max(1e-4, ran[0][1] - ran[0][0])
         except BaseException as error:
             self.end()
-            if said := self.tail():
-                error.add_note(said)
+            if self.program is not None:
+                self.program.note_tail(error)
             raise
-
-    def started(self, queue: Queue) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            queue.command(),
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=orphans.end_with_parent,
-            env={**os.environ, **queue.environment()},
-        )
 
     def hello(self) -> dict[str, Any]:
         return {"start_s": self.start_s, "check_s": self.each_s, "is_async": False}
 
     def consumer(self) -> list[int]:
-        return watching.below(self.process.pid) if self.process is not None else []
+        return self.program.pids() if self.program is not None else []
 
     def pids(self) -> list[int]:
         return [*self.consumer(), *(self.queue.pids() if self.queue is not None else [])]
@@ -202,37 +184,28 @@ class JobsDriver:
             "units": len(ran),
             "wall_s": wall,
             "errors": {},
-            "cpu_s": used.cpu_s,
+            **used.as_figures(),
             "load_cpu_s": called,
-            "delayed_s": used.delayed_s,
-            "switches": used.switches,
-            "forced": used.forced,
             "queued_s": sum(max(0.0, began - released) for began, _ in ran) / len(ran),
             "run_s": sum(ended - began for began, ended in ran) / len(ran),
-            **latencies_of(latencies.report()),
+            **latencies_of(latencies.report(), len(ran)),
         }
 
     def drain(self, count: int, seconds: float) -> None:
         """Wait until all jobs have ended. Raises Wrong."""
-        assert self.queue is not None
+        assert self.queue is not None and self.program is not None
         until, pause = time.monotonic() + seconds, LOOK_SECONDS[0]
         while not self.queue.has_ended(count):
-            if self.process is None or self.process.poll() is not None:
-                raise Wrong(f"the consumer ended with {self.process and self.process.returncode}")
+            if (code := self.program.ended()) is not None:
+                raise Wrong(f"the consumer ended with {code}")
             if time.monotonic() > until:
                 raise Wrong(f"the jobs have not ended within {seconds:.0f} s")
             time.sleep(pause)
             pause = min(LOOK_SECONDS[1], 1.5 * pause)
 
-    def tail(self) -> str:
-        """The end of what the consumer has printed."""
-        self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, self.output.tell() - SHOWN_BYTES))
-        return self.output.read().decode(errors="replace").strip()
-
     def end(self) -> None:
-        if self.process is not None:
-            stop(self.process)
+        if self.program is not None:
+            self.program.stop()
         if self.queue is not None:
             self.queue.end()
         self.folder.cleanup()

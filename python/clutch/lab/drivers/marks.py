@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import inspect
 import os
 import struct
@@ -17,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from clutch.lab.names import named
 
 FUNCTION, FOLDER = "CLUTCH_LAB_FUNCTION", "CLUTCH_LAB_FOLDER"
 FILE = "marks"
@@ -53,10 +54,7 @@ def environment(module: str, name: str, folder: Path) -> dict[str, str]:
 @functools.cache
 def the_function() -> Callable[..., Any]:
     module, _, name = os.environ[FUNCTION].partition(":")
-    function: Any = importlib.import_module(module)
-    for part in name.split("."):
-        function = getattr(function, part)
-    return function
+    return named(module, name)
 
 
 @functools.cache

@@ -5,26 +5,23 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import importlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
-from clutch.lab import generator, orphans, watching
+from clutch.lab import generator, watching
+from clutch.lab.drivers.program import Program, Wrong
 from clutch.lab.load import Load, latencies_of
+from clutch.lab.names import named
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 90.0
-STOP_SECONDS_MAX = 8.0
 CHECK_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.02
-SHOWN_BYTES = 4_000
 BODIES = 64
 """Bodies that a function is asked for; they are used in turn."""
 ANSWER_BYTES_MAX = 1 << 20
@@ -38,10 +35,6 @@ ASKS_SECONDS_MIN = 1.0
 """Shorter measurements are not worth two questions to the server, of a tenth of a second each."""
 
 
-class Wrong(Exception):
-    """The server has started, and does not answer as it should."""
-
-
 def start(order: dict[str, Any]) -> ServedDriver:
     return ServedDriver(order)
 
@@ -49,8 +42,7 @@ def start(order: dict[str, Any]) -> ServedDriver:
 class ServedDriver:
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
-        self.process: subprocess.Popen[bytes] | None = None
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
+        self.program: Program | None = None
         self.host, self.port = order.get("host", HOST), order.get("port") or free_port()
         self.client: generator.Load | None = None
         self.connections = 0
@@ -60,7 +52,8 @@ class ServedDriver:
         began = time.perf_counter()
         try:
             if "command" in order:
-                self.process = self.started(order["command"], order.get("environment", {}))
+                command = [part.format(port=self.port) for part in order["command"]]
+                self.program = Program(command, order.get("environment", {}), order.get("has_session", True))
             self.wait_listening(began + START_SECONDS_MAX)
             self.start_s = time.perf_counter() - began
             began = time.perf_counter()
@@ -68,31 +61,18 @@ class ServedDriver:
             self.check_s = time.perf_counter() - began
         except BaseException as error:
             self.end()
-            if said := self.tail():
-                error.add_note(said)
+            if self.program is not None:
+                self.program.note_tail(error)
             raise
-
-    def started(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        """In a session of its own, as a service runs: where the scheduler shares CPUs among sessions, the number of
-        threads of the load takes nothing from the server."""
-        return subprocess.Popen(
-            [part.format(port=self.port) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            start_new_session=self.order.get("has_session", True),
-            preexec_fn=orphans.end_with_parent,
-            env={**os.environ, **environment},
-        )
 
     def wait_listening(self, until: float) -> None:
         while True:
             with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
                 return
-            if self.process is None:
+            if self.program is None:
                 raise Wrong(f"nothing listens on {self.host}:{self.port}")
-            if self.process.poll() is not None:
-                raise Wrong(f"the server ended with {self.process.returncode} before it listened")
+            if (code := self.program.ended()) is not None:
+                raise Wrong(f"the server ended with {code} before it listened")
             if time.perf_counter() > until:
                 raise Wrong(f"the server does not listen after {START_SECONDS_MAX:.0f} s")
             time.sleep(LOOK_SECONDS)
@@ -142,9 +122,9 @@ class ServedDriver:
 
     def state(self) -> tuple[dict[str, Any], tuple[float, float] | None]:
         """What `clutch ps` knows: the interface of the app, and seconds that requests have waited and run."""
-        if self.process is None or not self.order.get("is_clutch", "clutch" in self.order.get("command", [])):
+        if self.program is None or not self.order.get("is_clutch", "clutch" in self.order.get("command", [])):
             return {}, None
-        asked = [sys.executable, "-m", "clutch", "ps", "--pid", str(self.process.pid), "--json"]
+        asked = [sys.executable, "-m", "clutch", "ps", "--pid", str(self.program.pid), "--json"]
         done = subprocess.run(asked, capture_output=True, timeout=30)
         with contextlib.suppress(ValueError, LookupError):
             pool = json.loads(done.stdout)["pools"][0]
@@ -154,8 +134,8 @@ class ServedDriver:
 
     def pids(self) -> list[int]:
         """Of a server that ran before: the one that was named, or whoever listens here."""
-        if self.process is not None:
-            return watching.below(self.process.pid)
+        if self.program is not None:
+            return self.program.pids()
         roots = [self.order["pid"]] if self.order.get("pid") else self.found
         return list(dict.fromkeys(pid for root in roots for pid in watching.below(root)))
 
@@ -190,14 +170,11 @@ class ServedDriver:
             "units": units,
             "wall_s": wall,
             "errors": errors,
-            "cpu_s": used.cpu_s * part,
+            **used.as_figures(part),
             "load_cpu_s": report["cpu_s"] * part,
-            "delayed_s": used.delayed_s * part,
-            "switches": used.switches,
-            "forced": used.forced,
             "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(parts)],
             "spoiled": report["spoiled"],
-            **(latencies_of(report) if units else {"latency_s": {}}),
+            **latencies_of(report, units),
         }
         if spent is not None and spent_before is not None and every:
             figures["queued_s"], figures["run_s"] = (
@@ -241,30 +218,11 @@ class ServedDriver:
         answer = {"exact": list(self.answer)} if until is None else {"until": until}
         return {"tcp": {"message": self.order["message"], "answer": answer}}
 
-    def tail(self) -> str:
-        """The end of what the server has printed."""
-        self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, self.output.tell() - SHOWN_BYTES))
-        return self.output.read().decode(errors="replace").strip()
-
     def end(self) -> None:
         if self.client is not None:
             self.client.close()
-        if self.process is not None:
-            stop(self.process)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL to those of its session that are left."""
-    left = watching.below(process.pid)
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(STOP_SECONDS_MAX)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(pid) == process.pid:
-                os.kill(pid, signal.SIGKILL)
-    process.wait()
+        if self.program is not None:
+            self.program.stop()
 
 
 def arrivals(load: Load) -> Any:
@@ -285,9 +243,7 @@ def bodies_of(request: dict[str, Any]) -> list[bytes]:
     """The bodies of a request; none: it has no body. Raises what the user's function raises."""
     if request["body_function"] is not None:
         module, _, name = request["body_function"].partition(":")
-        function: Any = importlib.import_module(module)
-        for part in name.split("."):
-            function = getattr(function, part)
+        function = named(module, name)
         return [encoded(function()) for _ in range(BODIES)]
     return [] if request["body"] is None else [base64.b64decode(request["body"])]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from clutch.lab import orphans
 from clutch.lab.drivers import marks
-from clutch.lab.drivers.jobs import Queue, Ran, Wrong
+from clutch.lab.drivers.jobs import Queue, Ran
+from clutch.lab.drivers.program import Wrong
 from clutch.lab.peers import registry
 from clutch.lab.peers.jobs.job_peer import PEER, URL, WORKERS, At, JobPeer
 from clutch.lab.peers.jobs.redis_server import RedisServer
