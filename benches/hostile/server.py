@@ -57,11 +57,8 @@ def module(name: str, module_name: str, *arguments: str) -> Server:
 
 
 @contextlib.contextmanager
-def running(server: Server, answers: Callable[[int], bool], has_session: bool = True) -> Iterator[Running]:
-    """The server, from its first right answer to its end; what it printed is shown when it does not start.
-
-    Without a session of its own it is in ours, and so in the scheduler's group of those that make the load.
-    """
+def running(server: Server, answers: Callable[[int], bool]) -> Iterator[Running]:
+    """The server, from its first right answer to its end; what it printed is shown when it does not start."""
     port = _free_port()
     command = [part.format(port=port) for part in server.command]
     with tempfile.TemporaryFile() as output:
@@ -71,8 +68,7 @@ def running(server: Server, answers: Callable[[int], bool], has_session: bool = 
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            start_new_session=has_session,
-            process_group=None if has_session else 0,
+            start_new_session=True,
         )
         try:
             _wait(process, lambda: answers(port), lambda: f"{server} does not answer:\n{_tail(output)}")

@@ -21,7 +21,6 @@ THREADS = 8
 WORK = JobRun("benches.jobs.work", "nothing")
 FLOOR, COMMIT, HAND_OVER = "redis-benchmark", "INSERT, COMMIT", "BRPOP, two processes"
 LONG = 60.0
-NOTE = f"a consumer with {SLOTS} slots; bytes and commands: what the Redis was sent for each"
 
 
 def rows(size: Size) -> Rows:

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sys::{self, Poller};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::answer::Answer;
 use super::connection::{Connection, Failed, OPEN_TIMEOUT, Progress, Shared};
@@ -119,9 +118,9 @@ impl Driver {
         let mut run = Run { driver: self, schedule, figures, began, grace, next_tick: TICK };
         be_punctual();
         std::thread::sleep(began.saturating_duration_since(Instant::now()));
-        let cpu_before = thread_cpu();
+        let cpu_before = sys::thread_cpu_time();
         run.poll(is_stopped)?;
-        run.figures.ran(began.elapsed(), thread_cpu().saturating_sub(cpu_before));
+        run.figures.ran(began.elapsed(), sys::thread_cpu_time().saturating_sub(cpu_before));
         run.end();
         let mut figures = run.figures;
         figures.reconnects = std::mem::take(&mut self.opened);
@@ -134,11 +133,6 @@ impl Driver {
 fn be_punctual() {
     // It is as punctual as threads are, then.
     let _ = rustix::thread::set_current_timer_slack(NonZero::new(1));
-}
-
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// One measurement in one thread.

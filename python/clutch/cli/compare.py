@@ -10,7 +10,6 @@ import click
 from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
-from clutch.errors import ClutchError
 from clutch.lab.benching import Bench, Contender
 from clutch.lab.comparing import ROUNDS_MIN
 from clutch.lab.load import Load
@@ -65,7 +64,7 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
     compare(comparison, with_stores, contenders, given["rounds"], lab.tell, given["seed"])
     report = compare_report(comparison, usable_cpus())
     if given["save"] is not None:
-        save(given["save"], lab.as_json(report))
+        lab.write(given["save"], lab.as_json(report), "--save")
     lab.write_page(report, given["html"])
     click.echo(lab.as_json(report) if as_json else report.as_text())
 
@@ -97,11 +96,7 @@ def contenders_of(
     found = {}
     for peer in registry.chosen(face, names):
         try:
-            if reason := peer.lacks():
-                raise packages.NotInstalled(reason)
-            if (folder := packages.folder_of(peer)) is not None and not folder.is_dir():
-                lab.tell(f"{peer.name}: installing {', '.join(peer.requirements)}")
-            folder = packages.install(peer)
+            folder = packages.ready(peer, lab.tell)
         except packages.NotInstalled as error:
             comparison.left_out[peer.name] = str(error)
             lab.tell(f"{peer.name} is left out: {error}")
@@ -110,11 +105,3 @@ def contenders_of(
             comparison.peers.append(peer)
             comparison.versions[peer.name] = packages.versions_of(peer)
     return found
-
-
-def save(file: Path, text: str) -> None:
-    """Raises ClutchError."""
-    try:
-        file.write_text(text)
-    except OSError as error:
-        raise ClutchError(f"--save {file}: {error}") from error

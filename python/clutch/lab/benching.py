@@ -10,7 +10,7 @@ from typing import Any
 
 from clutch.errors import ClutchError
 from clutch.lab.comparing import Ratio, ratio_of_apart, rounds_of
-from clutch.lab.load import Figures, Load
+from clutch.lab.load import Figures, Load, typical
 from clutch.lab.setting import AUTO, Setting
 from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import Work
@@ -74,7 +74,7 @@ class Cell:
     @property
     def middle(self) -> Figures:
         """The round with the middle rate."""
-        return sorted(self.rounds, key=lambda one: one.rate)[len(self.rounds) // 2]
+        return typical(self.rounds)
 
     def ideal(self, cpus: int) -> float | None:
         """The rate that could be had: all slots busy with units that run as long as one alone, and no more CPU time

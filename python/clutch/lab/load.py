@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +104,11 @@ class Figures:
                 raise ValueError(f"{name} is {value!r}")
         pairs = {name: [tuple(point) for point in data.get(name, ())] for name in ("curve", "series")}
         return cls(**{**data, **pairs})
+
+
+def typical(rounds: Sequence[Figures]) -> Figures:
+    """The round with the middle rate."""
+    return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
 
 
 def latencies_of(report: dict[str, Any], units: int) -> dict[str, Any]:

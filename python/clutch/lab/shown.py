@@ -9,11 +9,11 @@ from typing import Any
 
 from clutch.lab.benching import Bench, cautions
 from clutch.lab.comparing import Ratio
-from clutch.lab.load import Figures
+from clutch.lab.load import Figures, typical
 from clutch.lab.machine import facts, packages
 from clutch.lab.report import WARNING, Axis, HeatMap, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
-from clutch.lab.tuning import Found, typical
+from clutch.lab.tuning import Found
 from clutch.lab.work import Work
 
 LINES_MAX = 8
@@ -162,10 +162,9 @@ def curves(rounds: Mapping[str, Sequence[Figures]]) -> list[Lines]:
     """Latency by percentile, and the longest latency over time, of the best."""
     best = sorted(rounds, key=lambda name: -statistics.median(one.rate for one in rounds[name]))[:LINES_MAX]
     middle = {name: typical(rounds[name]) for name in best}
-    shown = [Line(name, [(x, y * 1e3) for x, y in one.curve if x < 100]) for name, one in middle.items() if one.curve]
     found = []
-    if shown:
-        found.append(Lines("latency by percentile", Axis("percentile", "percentile"), Axis("ms", "log"), shown))
+    if any(one.curve for one in middle.values()):
+        found.append(by_percentile("latency by percentile", middle))
     memory = []
     for name in best:
         at, points = 0.0, []
@@ -176,6 +175,16 @@ def curves(rounds: Mapping[str, Sequence[Figures]]) -> list[Lines]:
     if memory and all(len(line.points) > 1 for line in memory):
         found.append(Lines("memory over time under load", Axis("s"), Axis("MB"), memory))
     return found
+
+
+def by_percentile(title: str, figures: Mapping[str, Figures]) -> Lines:
+    """Latencies of each that has any. None is at 100 percent, where such an axis has no place."""
+    lines = [
+        Line(name, [(percent, seconds * 1e3) for percent, seconds in one.curve if percent < 100])
+        for name, one in figures.items()
+        if one.curve
+    ]
+    return Lines(title, Axis("percentile", "percentile"), Axis("ms", "log"), lines)
 
 
 def over_slots(bench: Bench, cpus: int) -> list[Lines]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from clutch.errors import ClutchError
 from clutch.lab.benching import warm_up
 from clutch.lab.comparing import Ratio, Verdict, ratio_of, rounds_of
-from clutch.lab.load import Figures, Load
+from clutch.lab.load import Figures, Load, typical
 from clutch.lab.probing import Probe, cost, probe, space, trial_of
 from clutch.lab.setting import Setting
 from clutch.lab.trial import Trial, TrialFailed
@@ -295,11 +295,6 @@ def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
     """As many as there is time for, spread evenly over all."""
     count = min(len(settings), max(FINALISTS, room))
     return [settings[nr * len(settings) // count] for nr in range(count)] if count else []
-
-
-def typical(rounds: Sequence[Figures]) -> Figures:
-    """The round with the middle rate."""
-    return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
 
 
 def is_disturbed(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> bool:

@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clutch.errors import ClutchError
@@ -95,6 +95,15 @@ def install(peer: Peer) -> Path | None:
         with contextlib.suppress(OSError):  # somebody else was faster
             made.rename(folder)
     return folder
+
+
+def ready(peer: Peer, tell: Callable[[str], object]) -> Path | None:
+    """The folder of the packages of a peer that can run here. Raises NotInstalled where it cannot."""
+    if reason := peer.lacks():
+        raise NotInstalled(reason)
+    if (folder := folder_of(peer)) is not None and not folder.is_dir():
+        tell(f"{peer.name}: installing {', '.join(peer.requirements)}")
+    return install(peer)
 
 
 def failure_file(folder: Path) -> Path:

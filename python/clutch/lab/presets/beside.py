@@ -17,9 +17,7 @@ def peers(names: Sequence[str | Peer], notes: list[str], tell: Tell) -> Iterator
     """Those that can run here, with the folder of their packages. `notes`: why others cannot."""
     for peer in (registry.named(one) if isinstance(one, str) else one for one in names):
         try:
-            if reason := peer.lacks():
-                raise packages.NotInstalled(reason)
-            folder = packages.install(peer)
+            folder = packages.ready(peer, tell)
         except packages.NotInstalled as error:
             if (note := f"{peer.name} is left out: {error}") not in notes:
                 notes.append(note)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from clutch.lab.benching import Contender
 from clutch.lab.comparing import rounds_of
-from clutch.lab.load import Figures, Load
+from clutch.lab.load import Figures, Load, typical
 from clutch.lab.trial import Trial, TrialFailed
-from clutch.lab.tuning import typical
 
 Played = dict[str, dict[Load, Figures]]
 """By contender and load: the round with the middle rate."""

@@ -17,7 +17,7 @@ from clutch.lab.presets.beside import beside
 from clutch.lab.presets.playing import Played, as_data, play
 from clutch.lab.report import Axis, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
-from clutch.lab.shown import figure, milliseconds
+from clutch.lab.shown import by_percentile, figure, milliseconds
 from clutch.lab.trial import TrialFailed
 from clutch.lab.work import Calls
 
@@ -93,7 +93,8 @@ def run(scale: Scale, tell: Tell) -> Report:
         report.sheets.append(rates(what, played[what]))
         report.data[what] = as_data(played[what])
         if what == "echo":
-            report.charts.append(curves(played[what]))
+            middle = {name: next(iter(by.values())) for name, by in played[what].items()}
+            report.charts.append(by_percentile("echo: latency by percentile", middle))
     lasting(report, [of(setting, "wait", {"seconds": WAIT_SECONDS}) for setting in settings.values()], size, tell)
     starts(report, size, tell)
     two_pools(report, size, tell)
@@ -129,15 +130,6 @@ def rates(what: str, played: Played) -> Sheet:
             [name, figure(one.rate), f"{one.rate * 3600:,.0f}", *latency, f"{one.cpu_each_s * 1e6:,.0f}", memory]
         )
     return Sheet("", head, lines, [PUBLISHED[what]])
-
-
-def curves(played: Played) -> Lines:
-    lines = [
-        Line(name, [(percent, seconds * 1e3) for percent, seconds in one.curve if percent < 100])
-        for name, by in played.items()
-        for one in by.values()
-    ]
-    return Lines("echo: latency by percentile", Axis("percentile", "percentile"), Axis("ms", "log"), lines)
 
 
 def lasting(report: Report, field: list[Contender], size: Size, tell: Tell) -> None:

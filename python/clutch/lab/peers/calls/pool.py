@@ -8,6 +8,7 @@ import functools
 import inspect
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -39,16 +40,17 @@ class PoolPeer(Peer):
         }
 
 
-class Futures:
-    """An executor of anything with the `submit` and `shutdown` of `concurrent.futures`."""
+class Started(ABC):
+    """A pool of somebody else, all of whose workers have started: they do so with their first calls."""
 
-    def __init__(self, executor: concurrent.futures.Executor, workers: int) -> None:
-        self.executor = executor
-        # Its workers start with their first calls.
+    def __init__(self, workers: int) -> None:
         concurrent.futures.wait([self.submit(time.sleep, WARM_UP_SECONDS) for _ in range(workers)])
 
-    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        return self.executor.submit(plain(function), *args, **kwargs)
+    @abstractmethod
+    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
 
     def pids(self) -> list[int]:
         """All that it has started, helpers too; none for threads, whose CPU time is the calling program's."""
@@ -60,16 +62,27 @@ class Futures:
     def cpu_s(self) -> float | None:
         return None
 
+
+class Futures(Started):
+    """An executor of anything with the `submit` and `shutdown` of `concurrent.futures`."""
+
+    def __init__(self, executor: concurrent.futures.Executor, workers: int) -> None:
+        self.executor = executor
+        super().__init__(workers)
+
+    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        return self.executor.submit(plain(function), *args, **kwargs)
+
     def end(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Applied:
+class Applied(Started):
     """An executor of anything with the `apply_async` and `terminate` of `multiprocessing.Pool`."""
 
     def __init__(self, pool: Any, workers: int) -> None:
         self.pool = pool
-        concurrent.futures.wait([self.submit(time.sleep, WARM_UP_SECONDS) for _ in range(workers)])
+        super().__init__(workers)
 
     def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -77,15 +90,6 @@ class Applied:
             plain(function), args, kwargs, callback=future.set_result, error_callback=future.set_exception
         )
         return future
-
-    def pids(self) -> list[int]:
-        return watching.below(os.getpid())[1:]
-
-    def spent(self) -> tuple[float, float] | None:
-        return None
-
-    def cpu_s(self) -> float | None:
-        return None
 
     def end(self) -> None:
         self.pool.terminate()

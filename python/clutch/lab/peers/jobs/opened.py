@@ -14,10 +14,11 @@ from typing import Any
 
 from clutch.lab import orphans
 from clutch.lab.drivers import marks
-from clutch.lab.drivers.jobs import Queue, Ran
+from clutch.lab.drivers.jobs import Queue
 from clutch.lab.drivers.program import Wrong
 from clutch.lab.peers import registry
 from clutch.lab.peers.jobs.job_peer import PEER, URL, WORKERS, At, JobPeer
+from clutch.lab.peers.jobs.marked import Marked
 from clutch.lab.peers.jobs.redis_server import RedisServer
 
 HOLD_SECONDS_MAX = 10.0
@@ -28,7 +29,7 @@ def opened(order: dict[str, Any], folder: Path) -> Queue:
     return PeerQueue(order, folder)
 
 
-class PeerQueue:
+class PeerQueue(Marked):
     def __init__(self, order: dict[str, Any], folder: Path) -> None:
         peer = registry.named(order["peer"])
         assert isinstance(peer, JobPeer)
@@ -70,19 +71,6 @@ class PeerQueue:
     def let_go(self, consumer: Sequence[int]) -> None:
         for pid in consumer:
             orphans.send(pid, signal.SIGCONT)
-
-    def has_ended(self, count: int) -> bool:
-        return marks.count(self.folder) >= count
-
-    def take(self) -> list[Ran]:
-        return marks.take(self.folder)
-
-    def pids(self) -> list[int]:
-        return [] if self.redis is None else [self.redis.process.pid]
-
-    def end(self) -> None:
-        if self.redis is not None:
-            self.redis.end()
 
 
 def is_free(database: Path) -> bool:

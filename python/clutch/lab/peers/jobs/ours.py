@@ -10,6 +10,7 @@ from typing import Any
 from clutch.lab.drivers import marks
 from clutch.lab.drivers.jobs import ClutchQueue, Queue, Ran
 from clutch.lab.peers.jobs import our_tools
+from clutch.lab.peers.jobs.marked import Marked
 from clutch.lab.peers.jobs.redis_server import RedisServer
 from clutch.lab.setting import Setting
 from clutch.lab.work import JobRun
@@ -24,24 +25,14 @@ def opened(order: dict[str, Any], folder: Path) -> Queue:
     return OurQueue(order, folder)
 
 
-class OurQueue(ClutchQueue):
+class OurQueue(Marked, ClutchQueue):
     def __init__(self, order: dict[str, Any], folder: Path) -> None:
         os.environ.update(marks.environment(order["module"], order["name"], folder))
         self.folder = folder
         self.redis = RedisServer(folder) if order["backend"] == "redis" else None
         store = order["store"] if self.redis is None else self.redis.url
-        super().__init__({**order, "name": marks.native().__name__, "store": store}, folder)
-
-    def has_ended(self, count: int) -> bool:
-        return marks.count(self.folder) >= count
+        ClutchQueue.__init__(self, {**order, "name": marks.native().__name__, "store": store}, folder)
 
     def take(self) -> list[Ran]:
         self.ids.clear()
-        return marks.take(self.folder)
-
-    def pids(self) -> list[int]:
-        return [] if self.redis is None else [self.redis.process.pid]
-
-    def end(self) -> None:
-        if self.redis is not None:
-            self.redis.end()
+        return super().take()
