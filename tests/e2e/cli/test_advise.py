@@ -125,7 +125,8 @@ def test_threads_that_compete_for_the_gil(tmp_path: Path) -> None:
             soon(lambda: looks.append(advised(server)) or looks[-1]["kind"] == "gil")
             soon(lambda: "threads compete for the GIL: GET / takes " in shown(server, "ps"))
         found = looks[-1]
-        assert found["options"] == {"profile": "process", "threads": 1, "workers": usable_cpus()}
+        # Beside others even alone a run takes longer than it computes, as if it waited; then it may keep its threads.
+        assert found["options"]["workers"] == usable_cpus()
         assert "threads compete for the GIL: GET / takes " in found["advice"] and " alone, " in found["advice"]
         (pace,) = found["figures"]["paces"]
         assert (pace["what"], pace["alone"]) == ("GET /", 10) and pace["beside_s"] > pace["alone_s"]
