@@ -18,8 +18,9 @@ from clutch.lab.comparing import Verdict, ratio_of
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
 from clutch.lab.probing import Probe, cost
+from clutch.lab.scoring import scores_of
 from clutch.lab.setting import Setting, grid
-from clutch.lab.tuning import Goal, scores_of, tune
+from clutch.lab.tuning import Goal, tune
 from clutch.lab.work import App, Calls, Request, Work
 
 MODULE = "benches.lab.samples"
@@ -82,7 +83,7 @@ def tuned(names: list[str], budget_s: float, tell: Callable[[str], object]) -> l
                 "share": round(share, 3),
                 "settings": len(loads),
                 "tune s": round(took),
-                "by CPU": result.by_cpu,
+                "basis": result.basis.name,
                 "rates": {str(one): round(value) for one, value in sorted(medians.items(), key=lambda it: cost(it[0]))},
             }
         )

@@ -12,13 +12,15 @@ from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
 from clutch.config.values import SIZE
+from clutch.errors import ClutchError
 from clutch.lab.comparing import Verdict
 from clutch.lab.load import Load
 from clutch.lab.machine import line
+from clutch.lab.setting import Setting
 from clutch.lab.shown import tune_report
 from clutch.lab.tuning import Found, Goal, tune
-from clutch.lab.work import App, Handler, JobRun, Work, serve_flags
-from clutch.lab.writing import write
+from clutch.lab.work import App, Calls, Handler, JobRun, Work, serve_flags
+from clutch.lab.writing import Place, place_of, write
 
 BUDGET_SECONDS_MIN = 10.0
 POOL = re.compile(r"[A-Za-z0-9_-]+")
@@ -33,7 +35,7 @@ OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
 @click.option("--threads-ok", is_flag=True, help="On Python without a GIL: try `thread`, as the code is thread-safe.")
 @click.option("--seed", type=int, default=0, help="Seed of the order in which settings are measured.")
 @click.option("--write", is_flag=True, help="Write the winner into clutch.toml.")
-@click.option("--pool", default="main", show_default=True, help="Name of the pool that is written.")
+@click.option("--pool", help="Name of the pool that is written. [default: main; of an app web, of a handler tcp]")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
 @json_flag
 def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
@@ -44,7 +46,7 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
     it must not do many times. A VALUE is read as JSON where it is JSON, else as text.
     """
     lab.check_places(given)
-    if not POOL.fullmatch(given["pool"]):
+    if given["pool"] is not None and not POOL.fullmatch(given["pool"]):
         raise click.UsageError(f"--pool is {given['pool']!r}; allowed are letters, digits, _ and -")
     work = lab.work_of(target, arguments, given)
     if not work.profiles:
@@ -57,13 +59,17 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
         )
     lab.tell(line())
     found = tune(work, goal, usable_cpus(), seconds, lab.tell, given["seed"], given["threads_ok"])
-    report = tune_report(work, found)
-    report.notes += conclusion(work, found, given["pool"])
+    report, place = tune_report(work, found), place_of(work, given["pool"])
+    report.notes += conclusion(work, found, place)
     click.echo(lab.as_json(report) if as_json else report.as_text())
     lab.write_page(report, given["html"])
+    if given["write"] and not found.is_sure:
+        raise ClutchError(
+            "nothing is written: too few settings could be measured in this time; give it more (--budget)"
+        )
     if given["write"]:
-        write(Path("clutch.toml"), given["pool"], found.winner)
-        lab.tell(f"written to clutch.toml, [pools.{given['pool']}]")
+        write(Path("clutch.toml"), place, found.winner)
+        lab.tell(f"written to clutch.toml, [pools.{place.pool}]")
 
 
 def goal_of(slo: str | None, memory: str | None, load: Load | None) -> Goal:
@@ -83,19 +89,33 @@ def goal_of(slo: str | None, memory: str | None, load: Load | None) -> Goal:
     return Goal(percentile, latency, most, load)
 
 
-def conclusion(work: Work, found: Found, pool: str) -> list[str]:
+def conclusion(work: Work, found: Found, place: Place) -> list[str]:
     """The winner, how sure it is, and what to write where."""
     rounds = len(found.played.get(found.winner, ()))
     alike = [str(setting) for setting, ratio in found.ratios.items() if ratio.verdict is Verdict.ALIKE]
-    surely = f"not distinguishable from it in {rounds} rounds: {', '.join(alike)}" if alike else "no other came near"
-    commands = {App: "serve", Handler: "serve --tcp", JobRun: "work"}
-    command = commands.get(type(work), "run")
-    flags = " ".join(serve_flags(found.winner)) if command.startswith("serve") else found.winner.flags()
+    others = f"not distinguishable from it in {rounds} rounds: {', '.join(alike)}" if alike else "no other came near"
+    if not found.played:
+        others = "not played against others"
+    elif not found.ratios:
+        others = "no other was left to play against it"
     deployed = "" if found.deployed is None else f"; started again it reached {found.deployed:.0%} of its rate"
     return [
-        f"best: {found.winner} ({surely if rounds else 'not played against others'}{deployed})",
+        f"{'best' if found.is_sure else 'the best that was measured'}: {found.winner} ({others}{deployed})",
         "",
-        f"clutch {command}: {flags}",
+        typed(work, found.winner),
         "",
-        *found.winner.section(pool).splitlines(),
+        *place.text(found.winner).splitlines(),
     ]
+
+
+def typed(work: Work, setting: Setting) -> str:
+    """What to type to have it."""
+    if isinstance(work, App | Handler):
+        tcp = "--tcp " if isinstance(work, Handler) else ""
+        return f"clutch serve {tcp}{work.target} {' '.join(serve_flags(setting))}"
+    assert isinstance(work, Calls | JobRun)
+    if isinstance(work, JobRun):
+        return f"clutch work {work.module} {setting.flags()}"
+    return (
+        f"clutch.Pool({work.module!r}, {', '.join(f'{name}={value!r}' for name, value in setting.options().items())})"
+    )

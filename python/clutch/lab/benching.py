@@ -171,9 +171,10 @@ class Group:
     def start(self, one: Contender, stack: contextlib.ExitStack) -> None:
         trial = stack.enter_context(one.start())
         warm_up(trial, one.load, self.bench.seconds)
-        alone = None if one.slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
+        slots = trial.hello.get("slots", one.slots)
+        alone = None if slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
         self.trials[one.name] = trial
-        self.cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), one.slots)
+        self.cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), slots)
 
     def play(self, order: Sequence[Contender]) -> None:
         seen: dict[str, Figures] = {}

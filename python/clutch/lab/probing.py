@@ -3,11 +3,12 @@ that are worth a try."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clutch.lab.benching import contender_of
 from clutch.lab.load import Figures, Load
@@ -18,6 +19,12 @@ from clutch.lab.work import App, Handler, Work
 ALONE_SECONDS = 0.4
 THREADS = 4
 """Threads that are tried beside each other for the GIL."""
+TOGETHER = 1.25
+"""CPUs that the threads of a worker use at least if they compute beside each other: of those that take turns, one."""
+TELLING = 1.5
+"""CPUs that all threads together must want for it to show."""
+BUSY_MAX = 0.25
+"""CPUs that other programs take at most while threads that use one CPU are said to take turns."""
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 WAITS = 0.2
@@ -34,11 +41,11 @@ class Probe:
     wall_s: float
     cpu_s: float
     is_async: bool
-    threads_gain: float
-    """Rate of THREADS threads of one worker to that of one thread."""
     cpus: int
     start_s: float
-    """Time from nothing to a worker that is ready, and to its end."""
+    """What it takes beside measuring to try a setting: the start, the first unit, the end."""
+    threads_cpus: float | None = None
+    """CPUs that THREADS threads of one worker used together; None: it does not tell whether they take turns."""
     interface: str | None = None
     threads_allowed: bool = True
 
@@ -54,18 +61,27 @@ class Probe:
 
     @property
     def threads_compute(self) -> bool:
-        """Whether threads of one worker compute beside each other."""
-        return self.threads_gain > min(THREADS, self.cpus) * 0.6
+        """Whether threads of one worker compute beside each other, as far as it is known."""
+        return self.threads_cpus is not None and self.threads_cpus >= TOGETHER
+
+    def cpus_of(self, setting: Setting) -> float:
+        """CPUs that a setting can use at a time."""
+        each = self.cpus if setting.threads > 1 and (self.threads_compute or not has_gil()) else 1
+        return min(self.cpus, setting.workers * min(each, setting.threads))
 
     def ideal(self, setting: Setting, cpu_each_s: float = math.inf) -> float:
         """The rate that a setting could reach, were nothing lost: all its slots busy with units that take as long as
         alone, and no more CPU time used than its workers can use. `cpu_each_s`: of a unit beside others, which is often
         cheaper than alone."""
-        beside = setting.workers * (max(1.0, min(self.threads_gain, setting.threads)) if setting.threads > 1 else 1)
         cpu = min(self.cpu_s, cpu_each_s or math.inf)
         waiting = max(0.0, self.wall_s - self.cpu_s) if self.interface is None else 0.0
-        by_cpu = min(self.cpus, beside) / cpu if cpu > 0 else math.inf
+        by_cpu = self.cpus_of(setting) / cpu if cpu > 0 else math.inf
         return min(by_cpu, setting.slots / (waiting + cpu) if waiting + cpu > 0 else math.inf)
+
+    def hope(self, setting: Setting) -> float:
+        """The rate to expect of a setting that has not been tried."""
+        by_cpu = self.cpus_of(setting) / self.cpu_s if self.cpu_s > 0 else math.inf
+        return min(by_cpu, setting.slots / self.wall_s if self.wall_s > 0 else math.inf)
 
     def sentences(self) -> list[str]:
         """What was learnt, for people."""
@@ -78,13 +94,13 @@ class Probe:
             said.append(f"slots for all CPUs while it waits: about {self.slots_wanted}")
         if self.waits > 0.5 and not self.is_async and self.interface != "asgi":
             said.append("so threads pay: more processes would only cost memory")
-        if not self.is_async and self.waits <= 0.5 and self.interface != "asgi":
+        if self.threads_cpus is not None:
             said.append(
-                f"{THREADS} threads of one worker reach {self.threads_gain:.2f} × one thread: "
+                f"{THREADS} threads of one worker use {self.threads_cpus:.2f} CPUs together: "
                 + (
                     "they compute beside each other"
                     if self.threads_compute
-                    else "they take turns (the GIL): workers pay"
+                    else "they take turns (the GIL, or a lock): workers pay"
                 )
             )
         if not self.threads_allowed:
@@ -95,29 +111,36 @@ class Probe:
         return said
 
 
+def has_gil() -> bool:
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
 def probe(work: Work, cpus: int, threads_ok: bool) -> Probe:
     """Raises TrialFailed."""
-    began = time.perf_counter()
-    first = first_of(work)
-    with trial_of(work, first) as trial:
-        interface = trial.hello.get("interface")
-    start_s = time.perf_counter() - began
-    if interface == "wsgi":
-        first = Setting("process", 1)
-    with trial_of(work, first) as one:
+    first, began = first_of(work), time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(trial_of(work, first))
+        start_s = time.perf_counter() - began
+        interface = one.hello.get("interface")
+        if interface == "wsgi":  # what Clutch chooses for it has threads
+            stack.close()
+            one = stack.enter_context(trial_of(work, Setting("process", 1)))
         is_async = one.is_async or interface == "asgi"
-        seconds = max(ALONE_SECONDS, 4 * one.check_s)
         one.measure(Load(1), ALONE_SECONDS / 4)
-        alone = one.measure(Load(1), seconds)
+        alone = one.measure(Load(1), max(ALONE_SECONDS, 4 * one.check_s))
+        ends = time.perf_counter()
+    start_s += time.perf_counter() - ends
     wall, cpu = undisturbed_s(alone), alone.cpu_each_s
-    allowed = threads_ok or getattr(sys, "_is_gil_enabled", lambda: True)()
-    gain = 1.0
-    if not is_async and allowed and not isinstance(work, Handler):
-        with trial_of(work, Setting("thread", 1, threads=THREADS)) as several:
-            seconds = max(ALONE_SECONDS, 4 * wall)
-            one_at_a_time = several.measure(Load(1), seconds).rate
-            gain = several.measure(Load(THREADS), seconds).rate / one_at_a_time if one_at_a_time else 1.0
-    return Probe(wall, cpu, is_async, gain, cpus, start_s, interface, allowed)
+    found = Probe(wall, cpu, is_async, cpus, start_s, None, interface, threads_ok or has_gil())
+    wants = (1 - found.waits) * THREADS
+    if is_async or not found.threads_allowed or isinstance(work, Handler) or cpus == 1 or wants < TELLING:
+        return found
+    with trial_of(work, Setting("thread", 1, threads=THREADS)) as several:
+        several.measure(Load(THREADS), ALONE_SECONDS / 4)
+        together = several.measure(Load(2 * THREADS), max(ALONE_SECONDS, 4 * wall))
+    others = together.others_cpu_s / together.wall_s if together.wall_s else 0.0
+    is_told = together.cpu_share >= TOGETHER or others <= BUSY_MAX
+    return replace(found, threads_cpus=together.cpu_share) if is_told else found
 
 
 def undisturbed_s(alone: Figures) -> float:
@@ -138,16 +161,18 @@ def trial_of(work: Work, setting: Setting) -> Trial:
 
 
 def space(probe: Probe) -> list[Setting]:
-    """Settings that are worth a try for such work, fewest processes first."""
+    """Settings that are worth a try for such work, those of which most is to be hoped first; of them, those that cost
+    least: a tuning that has no time for all has tried what is most likely."""
     n, wanted = probe.cpus, probe.slots_wanted
     if probe.interface == "asgi":
-        return ordered([Setting("async", workers, tasks=count) for workers in {1, n, 2 * n} for count in CONNECTIONS])
+        each = [(workers, count) for workers in {1, n, 2 * n} for count in CONNECTIONS]
+        return by_hope(probe, [Setting("async", workers, tasks=count) for workers, count in each])
     found = [Setting("process", 1), Setting("process", n)]
     if probe.is_async:
         tasks = {1, 8, 64, 256, 1024}
         found += [Setting("async", workers, tasks=count) for workers in {1, n, 2 * n} for count in tasks]
         found += [Setting("process", 4 * n), *([Setting("thread", n, threads=8)] if probe.threads_allowed else [])]
-        return ordered(found)
+        return by_hope(probe, found)
     found += [Setting("process", workers) for workers in sizes(n, min(WORKERS_MAX, 2 * wanted))]
     for workers in {1, n} if probe.threads_allowed else ():
         found += [
@@ -155,7 +180,7 @@ def space(probe: Probe) -> list[Setting]:
         ]
     if probe.waits > WAITS and probe.interface != "tcp" and importlib.util.find_spec("gevent") is not None:
         found += [Setting("greenlet", workers, tasks=count) for workers in {1, n} for count in (16, 64, 256, 1024)]
-    return ordered(found)
+    return by_hope(probe, found)
 
 
 def sizes(least: int, most: int) -> list[int]:
@@ -164,8 +189,8 @@ def sizes(least: int, most: int) -> list[int]:
     return [least << power for power in range(count + 1)]
 
 
-def ordered(settings: list[Setting]) -> list[Setting]:
-    return sorted(set(settings), key=cost)
+def by_hope(probe: Probe, settings: list[Setting]) -> list[Setting]:
+    return sorted(set(settings), key=lambda one: (-float(f"{probe.hope(one):.2g}"), cost(one)))
 
 
 def cost(setting: Setting) -> tuple[int, int, str]:

@@ -41,14 +41,6 @@ class Setting:
         """The same for the commands."""
         return " ".join(f"--{name} {value}" for name, value in self.options().items())
 
-    def section(self, pool: str) -> str:
-        """The same as a section of a configuration."""
-        lines = [
-            f'{name} = "{value}"' if name == "profile" else f"{name} = {value}"
-            for name, value in self.options().items()
-        ]
-        return "\n".join([f"[pools.{pool}]", *lines])
-
     def __str__(self) -> str:
         sizes = "×".join(str(value) for name, value in self.options().items() if name != "profile")
         return f"{self.profile} {sizes}"

@@ -223,7 +223,9 @@ def tune_report(work: Work, found: Found) -> Report:
         lines.append(
             [str(setting), *row, "" if ratio is None else str(ratio), "" if ratio is None else ratio.verdict.value]
         )
-    report.sheets.append(Sheet("the final", ["", *headings(work.unit), "to the winner", ""], lines))
+    report.sheets.append(
+        Sheet("the final", ["", *headings(work.unit), "to the winner", ""], lines, [f"compared by {found.basis.value}"])
+    )
     report.advice += [*found.probe.sentences(), *(f"{WARNING}{caution}" for caution in found.cautions())]
     report.charts += curves({str(setting): rounds for setting, rounds in found.played.items()})
     report.notes += [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in found.failed.items()]
@@ -241,6 +243,8 @@ def tune_data(found: Found) -> dict[str, Any]:
         "failed": by_name(found.failed),
         "played": {name: [asdict(one) for one in rounds] for name, rounds in by_name(found.played).items()},
         "ratios": {name: as_data(ratio) for name, ratio in by_name(found.ratios).items()},
+        "basis": found.basis.name.lower(),
+        "is_sure": found.is_sure,
         "deployed": found.deployed,
         "cautions": found.cautions(),
         "seconds": found.seconds,

@@ -13,40 +13,44 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from clutch.errors import ClutchError
 from clutch.lab.benching import warm_up
-from clutch.lab.comparing import Ratio, Verdict, ratio_of, rounds_of
+from clutch.lab.comparing import ROUNDS_MIN, Ratio, ratio_of, rounds_of
 from clutch.lab.load import Figures, Load, typical
-from clutch.lab.probing import Probe, cost, probe, space, trial_of
+from clutch.lab.probing import Probe, probe, space, trial_of
+from clutch.lab.scoring import Basis, basis_of, best_of, scores_of
 from clutch.lab.setting import Setting
 from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import Work
 
 FINALISTS = 4
-ROUNDS = 40
-ROUNDS_MIN = 8
+ROUNDS = 60
+ROUNDS_LEAST = 3
+"""Rounds that are played however little time there is."""
+WARM_WINDOWS = 2
+"""Windows that warming up takes as a rule."""
+AGAIN_WINDOWS = 4
+"""Windows for which the winner is measured on a fresh start."""
+BETWEEN_SECONDS = 0.03
+"""What a measurement takes beside its window."""
+FINAL_SECONDS, FINAL_SECONDS_MAX = 0.1, 0.5
+"""Windows of the final."""
+UNITS_CALLED, UNITS_SERVED = 4, 8
+"""Run times of a unit that a window of the final has at least."""
 LONG_SECONDS = 0.25
 WINDOW_SECONDS, WINDOW_SECONDS_MAX = 0.3, 2.0
 FINAL_SHARE = 0.45
 """Of the budget."""
 HOPEFUL = 0.5
 """Share of the best rate below which a setting is not tried again."""
-CLOSE = 0.95
-"""A cheaper setting is preferred only if it reaches this share of the best, whatever the rounds cannot tell."""
-LEAN = 1.1
-"""A setting that takes so many times the CPU time of another for each unit is not preferred to it for being cheaper."""
 CALLERS_MAX = 2048
-IDLE_MIN = 0.15
-"""Share of all CPU time that is idle while the CPUs are not the limit."""
-COMPUTES = 0.5
-"""Share of its time that work waits at most to be said to compute."""
-OTHERS_MIN = 0.1
-"""Share of all CPU time that other programs take before rates are not believed."""
 DEPLOYED_MIN = 0.9
 """Share of its rate in the final that the winner reaches on a fresh start, or it is said."""
+TRIED_MIN = 2
+"""Settings that are measured however little time there is: one alone tells nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Goal:
         wanted = work.load(setting)
         if self.latency_s is not None or is_long:
             return Load(min(wanted.callers, setting.slots))
-        return Load(min(wanted.callers, max(CALLERS_MAX, setting.slots)))
+        # More would only wait, and be waited for at the end of each measurement.
+        return Load(min(wanted.callers, CALLERS_MAX, 2 * setting.slots))
 
 
 @dataclass
@@ -86,17 +91,24 @@ class Found:
     winner: Setting
     tried: dict[Setting, Figures]
     failed: dict[Setting, str]
+    space: int = 0
+    """Settings that were worth a try."""
     played: dict[Setting, list[Figures]] = field(default_factory=dict)
     ratios: dict[Setting, Ratio] = field(default_factory=dict)
     """Of each finalist to the winner."""
     again: Figures | None = None
-    by_cpu: bool = False
-    """Whether other programs took so much CPU time that the settings were compared by theirs."""
+    basis: Basis = Basis.RATES
+    """What the settings were compared by."""
     is_goal_met: bool = True
     """Of the winner, also when it was started again."""
     seconds: float = 0.0
     is_whole: bool = True
     """False: it was interrupted."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the winner has been compared with all that were worth a try, or with enough of them."""
+        return len(self.tried) + len(self.failed) >= min(self.space, FINALISTS) and bool(self.played)
 
     @property
     def deployed(self) -> float | None:
@@ -109,11 +121,17 @@ class Found:
     def cautions(self) -> list[str]:
         """What makes the result less sure than it seems."""
         said = []
+        seen = len(self.tried) + len(self.failed)
+        if not self.is_sure:
+            said.append(
+                f"only {seen} of {self.space} settings could be measured in this time: whether another is better is "
+                "not known; give it more (--budget)"
+            )
         if not self.is_whole:
             said.append("it was interrupted: this is the best of what was measured until then")
         if not self.is_goal_met:
             said.append("started again, the winner did not keep to the objective: it is at its edge")
-        if self.by_cpu:
+        if self.basis is Basis.DISTURBED:
             said.append("other programs used the CPUs meanwhile: settings were compared by CPU time, not by rates")
         widths = [ratio.high / ratio.low for ratio in self.ratios.values()]
         if widths and min(widths) > 1.25:
@@ -121,8 +139,12 @@ class Found:
                 f"this machine is too noisy to tell settings apart in this time: ratios are uncertain by "
                 f"{(min(widths) - 1) / 2:.0%} or more; repeat with more time (--budget), or with less beside it"
             )
-        if self.deployed is not None and self.deployed < DEPLOYED_MIN and not self.by_cpu:
+        if self.deployed is not None and self.deployed < DEPLOYED_MIN and self.basis is not Basis.DISTURBED:
             said.append(f"started again, the winner reached only {self.deployed:.0%} of its rate in the final")
+        if self.deployed is not None and self.deployed > 1 / DEPLOYED_MIN and self.basis is not Basis.DISTURBED:
+            said.append(f"this machine has changed meanwhile: started again, the winner reached {self.deployed:.0%}")
+        if self.played and (rounds := min(map(len, self.played.values()))) < ROUNDS_MIN and len(self.played) > 1:
+            said.append(f"there was time for {rounds} rounds only, and fewer than {ROUNDS_MIN} tell nothing apart")
         reasons = dict.fromkeys(one.spoiled for one in self.played.get(self.winner, ()) if one.spoiled)
         return said + [f"more may be possible: {reason}" for reason in reasons if reason]
 
@@ -146,14 +168,15 @@ class Search:
 
     def run(self, began: float, budget_s: float) -> None:
         learnt = self.found.probe
-        window = max(WINDOW_SECONDS, 6 * learnt.wall_s)
+        window = max(WINDOW_SECONDS, min(6 * learnt.wall_s, budget_s / 20))
         left = space(learnt)
+        self.found.space = len(left)
         self.final_at = began + budget_s * (1 - FINAL_SHARE)
         while True:
             # What follows takes half as long each time, so the first pass may take half of what there is.
-            room = int((self.final_at - time.monotonic()) / 2 / (learnt.start_s + 1.7 * window))
-            left = thinned(left, room)
-            self.tell(f"{len(left)} settings, {window:.1f} s each")
+            each = learnt.start_s + 1.5 * window
+            left = thinned(left, int((self.final_at - time.monotonic()) / 2 / each))
+            self.tell(f"{len(left)} settings, {window:.1f} s each, about {len(left) * each:.0f} s with their starts")
             left = self.halve(left, window)
             if len(left) <= FINALISTS or time.monotonic() > self.final_at:
                 break
@@ -170,7 +193,7 @@ class Search:
         """Measure each, on a fresh start, and return the better half, the best first."""
         found = self.found
         for setting in settings:
-            if time.monotonic() > self.final_at and found.tried:
+            if time.monotonic() > self.final_at and len(found.tried) >= TRIED_MIN:
                 self.tell("there is no time for more settings: a larger --budget tries all")
                 break
             load = self.load_of(setting)
@@ -198,13 +221,20 @@ class Search:
     def play(self, finalists: Sequence[Setting]) -> None:
         """Start the last few again, and measure them in turn; then the winner once more."""
         found, trials = self.found, dict[Setting, Trial]()
-        window = max(WINDOW_SECONDS, 4 * found.probe.wall_s)
+        least = max(FINAL_SECONDS, (UNITS_SERVED if found.probe.interface else UNITS_CALLED) * found.probe.wall_s)
         try:
-            for setting in finalists:
+            for setting in finalists[: self.room(least)]:
                 with self.left_out(setting, trials):
                     trials[setting] = trial_of(self.work, setting)
-                    warm_up(trials[setting], self.load_of(setting), window)
-            for order in rounds_of(list(trials), self.rounds_for(trials, window), self.seed):
+                    warm_up(trials[setting], self.load_of(setting), least)
+            rounds, window = self.rounds_for(len(trials), least)
+            self.tell(
+                f"the final: {', '.join(map(str, trials))}; {rounds} rounds of {window:.2g} s, about "
+                f"{rounds * len(trials) * (window + BETWEEN_SECONDS):.0f} s"
+            )
+            for nr, order in enumerate(rounds_of(list(trials), rounds, self.seed)):
+                if nr >= ROUNDS_LEAST and time.monotonic() > self.until:
+                    break
                 self.round(order, trials, window)
         finally:
             for trial in trials.values():
@@ -215,18 +245,26 @@ class Search:
             raise TrialFailed(next(iter(found.failed.values())))
         with self.left_out(found.winner, {}), trial_of(self.work, found.winner) as trial:
             load = self.load_of(found.winner)
-            warm_up(trial, load, window)
-            found.again = trial.measure(load, 2 * window)
+            warm_up(trial, load, least)
+            found.again = trial.measure(load, AGAIN_WINDOWS * least)
             found.is_goal_met = self.goal.is_met(found.again)
 
-    def rounds_for(self, trials: Mapping[Setting, Trial], window: float) -> int:
-        """As many as there is time for, and as tell something if there is any."""
-        spare = self.found.probe.start_s + 4 * window
-        rounds = int((self.until - spare - time.monotonic()) / max(1, len(trials)) / (window + 0.05))
-        rounds = max(ROUNDS_MIN, min(ROUNDS, rounds))
-        seconds = rounds * len(trials) * window
-        self.tell(f"the final: {', '.join(map(str, trials))}; {rounds} rounds, about {seconds:.0f} s")
-        return rounds
+    def room(self, window: float) -> int:
+        """As many as there is time to play in as many rounds as tell something."""
+        left = self.until - time.monotonic() - self.spare(window)
+        each = self.found.probe.start_s + (ROUNDS_MIN + WARM_WINDOWS) * (window + BETWEEN_SECONDS)
+        return max(TRIED_MIN, int(left / each))
+
+    def spare(self, window: float) -> float:
+        """What it takes to start the winner once more."""
+        return self.found.probe.start_s + (WARM_WINDOWS + AGAIN_WINDOWS) * window
+
+    def rounds_for(self, count: int, least: float) -> tuple[int, float]:
+        """As many as there is time for, and their windows: many short ones tell more than a few long ones, as what
+        disturbs a machine lasts longer than they do."""
+        each = max(0.0, self.until - self.spare(least) - time.monotonic()) / max(1, count)
+        rounds = max(ROUNDS_LEAST, min(ROUNDS, int(each / (least + BETWEEN_SECONDS))))
+        return rounds, max(least, min(FINAL_SECONDS_MAX, each / rounds - BETWEEN_SECONDS))
 
     def round(self, order: Sequence[Setting], trials: dict[Setting, Trial], window: float) -> None:
         seen: dict[Setting, Figures] = {}
@@ -252,7 +290,7 @@ class Search:
     def judge(self) -> None:
         found = self.found
         scores = scores_of(found.played, found.probe)
-        found.by_cpu = is_disturbed(found.played, found.probe)
+        found.basis = basis_of(found.played, found.probe)
         kept = {one: scores[one] for one, rounds in found.played.items() if self.goal.is_met(*rounds)}
         if not kept:
             raise nothing_meets(self.goal, found)
@@ -297,58 +335,6 @@ def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
     return [settings[nr * len(settings) // count] for nr in range(count)] if count else []
 
 
-def is_disturbed(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> bool:
-    """Whether other programs have taken CPU time that the work could have used: all of it if the work computes."""
-    figures = [one for rounds in played.values() for one in rounds if one.wall_s > 0]
-    if not figures:
-        return False
-    idle = statistics.median(one.idle_s / one.wall_s for one in figures) / probe.cpus
-    others = statistics.median(one.others_cpu_s / one.wall_s for one in figures) / probe.cpus
-    return others > OTHERS_MIN and (idle < IDLE_MIN or probe.waits < COMPUTES)
-
-
-def scores_of(played: Mapping[Setting, Sequence[Figures]], probe: Probe) -> dict[Setting, list[float]]:
-    """What is compared, round by round: rates, or, where other programs took the CPUs, the rates that the CPU time of
-    a unit would have allowed. The scheduler gives more to who has more threads that want to run, so that beside others
-    the setting with the most slots would look best."""
-    if not is_disturbed(played, probe):
-        return {setting: [max(one.rate, 1e-9) for one in rounds] for setting, rounds in played.items()}
-    least = min((one.cpu_each_s for rounds in played.values() for one in rounds if one.units), default=0.0)
-    return {
-        setting: [max(capacity(setting, one, probe, least), 1e-9) for one in rounds]
-        for setting, rounds in played.items()
-    }
-
-
-def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: float) -> float:
-    """The rate of a setting, had it the CPUs for itself: no more than the CPUs bear with the load beside it, and no
-    more than its slots do, with units that run as long as they did, less the time for which they had no CPU. Where that
-    is not known: its ideal, less what its units take in CPU time beyond `least_cpu_s`."""
-    if not figures.units:
-        return 0.0
-    with_load = figures.cpu_each_s + figures.load_cpu_s / figures.units
-    by_cpu = probe.cpus / with_load if with_load > 0 else math.inf
-    if figures.run_s:
-        return min(by_cpu, setting.slots / max(figures.run_s - figures.delayed_each_s, figures.cpu_each_s, 1e-9))
-    waiting = max(0.0, probe.wall_s - probe.cpu_s)
-    lean = (waiting + least_cpu_s) / (waiting + figures.cpu_each_s) if figures.cpu_each_s > 0 else 1.0
-    return min(by_cpu, probe.ideal(setting, least_cpu_s) * min(1.0, lean))
-
-
-def best_of(scores: Mapping[Setting, Sequence[float]], cpu_each_s: Mapping[Setting, float]) -> Setting:
-    """Of those that nobody has beaten plainly: the one that costs least, unless it takes more CPU time."""
-    best = max(scores, key=lambda setting: statistics.median(scores[setting]))
-
-    def is_as_good(setting: Setting) -> bool:
-        ratio = ratio_of(scores[setting], scores[best])
-        return setting == best or (ratio.verdict is not Verdict.WORSE and ratio.median >= CLOSE)
-
-    alike = [setting for setting in scores if is_as_good(setting)]
-    least = min(cpu_each_s.get(setting, 0.0) for setting in alike)
-    lean = [setting for setting in alike if cpu_each_s.get(setting, 0.0) <= LEAN * least] or alike
-    return min(lean, key=cost)
-
-
 def nothing_meets(goal: Goal, found: Found) -> NothingMeets:
     if not found.tried:
         reasons = "\n".join(found.failed.values())
@@ -357,4 +343,7 @@ def nothing_meets(goal: Goal, found: Found) -> NothingMeets:
     figures = found.tried[nearest]
     latency_ms = figures.latency_s.get(goal.percentile, math.inf) * 1e3
     said = f"p{goal.percentile} {latency_ms:.1f} ms, {figures.pss_bytes / 1e6:.0f} MB"
-    return NothingMeets(f"no setting keeps to the objective; the nearest is {nearest}: {said}")
+    seen = len(found.tried) + len(found.failed)
+    who = "no setting" if seen >= found.space else f"none of the {seen} settings that there was time for"
+    more = "" if seen >= found.space else f"; {found.space} are worth a try: give it more time (--budget)"
+    return NothingMeets(f"{who} keeps to the objective; the nearest is {nearest}: {said}{more}")

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clutch.errors import ConfigError
 from clutch.lab.setting import Setting
+from clutch.lab.work import App, Calls, Handler, JobRun, Work
 
 OURS = ("profile", "workers", "threads", "tasks")
+FRONTS = {App: ("serve", "app", "web"), Handler: ("tcp", "handler", "tcp")}
+"""Of work that is served: the kind of its front, the option that names it, and the pool that runs it unless said."""
+POOL = "main"
 
 
-def write(path: Path, pool: str, setting: Setting) -> None:
-    """Make the setting that of a pool in this file, which is made if it is not there. Raises ConfigError; the file is
-    as it was, then."""
+@dataclass(frozen=True)
+class Place:
+    """Where a setting goes. `target`: of the pool, if no front names what it runs. `front`: a kind, and its options."""
+
+    pool: str
+    target: str | None = None
+    front: tuple[str, dict[str, str]] | None = None
+
+    def text(self, setting: Setting) -> str:
+        """All of it, as in a new file."""
+        front = [] if self.front is None else ["", f"[fronts.{self.front[0]}]", *map(line_of, self.front[1].items())]
+        return "\n".join([f"[pools.{self.pool}]", *self.lines(setting, {}), *front])
+
+    def lines(self, setting: Setting, kept: dict[str, Any]) -> list[str]:
+        """Of the pool, what its section is to have beside what is kept."""
+        named = {} if self.target is None or "target" in kept else {"target": self.target}
+        return list(map(line_of, {**named, **setting.options()}.items()))
+
+    def needs_front(self, config: dict[str, Any]) -> bool:
+        """Whether the configuration has no front for this pool yet."""
+        if self.front is None:
+            return False
+        kind, values = self.front
+        fronts = config.get("fronts", {})
+        # One with a name of its own has a pool of that name.
+        return kind not in fronts and not any(one.get("pool", name) == values["pool"] for name, one in fronts.items())
+
+
+def line_of(option: tuple[str, Any]) -> str:
+    return f"{option[0]} = {json.dumps(option[1])}"
+
+
+def place_of(work: Work, pool: str | None) -> Place:
+    """Of the pool that is named, or else the one that such work has by default."""
+    if isinstance(work, App | Handler):
+        kind, option, usual = FRONTS[type(work)]
+        return Place(pool or usual, None, (kind, {option: work.target, "pool": pool or usual}))
+    assert isinstance(work, Calls | JobRun)
+    return Place(pool or POOL, work.module)
+
+
+def write(path: Path, place: Place, setting: Setting) -> None:
+    """Make the setting that of a pool in this file, which is made if it is not there; what the pool runs is added where
+    the file does not say it yet. Raises ConfigError; the file is as it was, then."""
     text = ""
     if path.exists():
         try:
@@ -27,12 +74,11 @@ def write(path: Path, pool: str, setting: Setting) -> None:
         before = tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    new = written(text, pool, setting)
-    if read(new) != wanted(before, pool, setting):
-        raise ConfigError(
-            f"{path} has pool {pool} in a form that is not understood here; write there by hand:\n"
-            f"{setting.section(pool)}"
-        )
+    by_hand = f"write there by hand:\n{place.text(setting)}"
+    expected = wanted(before, place, setting)
+    new = None if expected is None else written(text, before, place, setting)
+    if new is None or read(new) != expected:
+        raise ConfigError(f"{path} has pool {place.pool} in a form that is not understood here; {by_hand}")
     # Whole or not at all; where it is a link, what it leads to.
     at = path.resolve()
     draft = at.with_name(f".{at.name}.{os.getpid()}")
@@ -44,7 +90,7 @@ def write(path: Path, pool: str, setting: Setting) -> None:
         draft.replace(at)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ConfigError(f"{path} cannot be written: {error}; write there by hand:\n{setting.section(pool)}") from None
+        raise ConfigError(f"{path} cannot be written: {error}; {by_hand}") from None
 
 
 def read(text: str) -> Any:
@@ -54,25 +100,40 @@ def read(text: str) -> Any:
         return None
 
 
-def wanted(before: dict[str, Any], pool: str, setting: Setting) -> Any:
-    """The configuration with the setting in it; None where pools are no tables."""
-    pools = before.get("pools", {})
-    main = pools.get(pool, {}) if isinstance(pools, dict) else None
-    if not isinstance(main, dict):
+def wanted(before: dict[str, Any], place: Place, setting: Setting) -> Any:
+    """The configuration with the setting in it; None where pools or fronts are no tables."""
+    pools, fronts = before.get("pools", {}), before.get("fronts", {})
+    main = pools.get(place.pool, {}) if isinstance(pools, dict) else None
+    if (
+        not isinstance(main, dict)
+        or not isinstance(fronts, dict)
+        or not all(isinstance(f, dict) for f in fronts.values())
+    ):
         return None
     kept = {name: value for name, value in main.items() if name not in OURS}
-    return {**before, "pools": {**pools, pool: {**kept, **setting.options()}}}
+    target = {} if place.target is None or "target" in kept else {"target": place.target}
+    config = {**before, "pools": {**pools, place.pool: {**kept, **target, **setting.options()}}}
+    if place.front is not None and place.needs_front(before):
+        config["fronts"] = {**fronts, place.front[0]: place.front[1]}
+    return config
 
 
-def written(text: str, pool: str, setting: Setting) -> str:
+def written(text: str, before: dict[str, Any], place: Place, setting: Setting) -> str:
     """The text with the lines of the setting below `[pools.NAME]`."""
     end_of_line = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines()
-    head = f"[pools.{pool}]"
+    head = f"[pools.{place.pool}]"
     at = next((nr for nr, line in enumerate(lines) if line.partition("#")[0].strip() == head), None)
-    ours = setting.section(pool).splitlines()[1:]
+    ours = place.lines(setting, before.get("pools", {}).get(place.pool, {}))
     if at is None:
-        return end_of_line.join([*lines, *([""] if lines else []), head, *ours, ""])
-    end = next((nr for nr in range(at + 1, len(lines)) if lines[nr].lstrip().startswith("[")), len(lines))
-    kept = [line for line in lines[at + 1 : end] if line.partition("=")[0].strip() not in OURS]
-    return end_of_line.join([*lines[: at + 1], *ours, *kept, *lines[end:], ""])
+        lines += [*([""] if lines else []), head, *ours]
+    else:
+        end = next((nr for nr in range(at + 1, len(lines)) if lines[nr].lstrip().startswith("[")), len(lines))
+        is_ours = [line.partition("=")[0].strip() in OURS for line in lines[at + 1 : end]]
+        first = is_ours.index(True) if True in is_ours else 0
+        kept = [line for line, drops in zip(lines[at + 1 : end], is_ours, strict=True) if not drops]
+        lines[at + 1 : end] = [*kept[:first], *ours, *kept[first:]]
+    if place.front is not None and place.needs_front(before):
+        kind, values = place.front
+        lines += ["", f"[fronts.{kind}]", *map(line_of, values.items())]
+    return end_of_line.join([*lines, ""])

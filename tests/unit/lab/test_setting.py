@@ -34,15 +34,14 @@ def test_a_grid_has_each_setting_once() -> None:
     assert len(cells) == 2 + 2 * 2 + 2 * 2
 
 
-def test_a_setting_is_written_as_flags_and_as_a_section() -> None:
+def test_a_setting_is_written_as_flags() -> None:
     setting = Setting("thread", 2, threads=8)
     assert setting.flags() == "--profile thread --workers 2 --threads 8"
-    assert setting.section("api") == '[pools.api]\nprofile = "thread"\nworkers = 2\nthreads = 8'
     assert (str(setting), setting.slots) == ("thread 2×8", 16)
 
 
 def probe(waits: float, is_async: bool = False) -> Probe:
-    return Probe(wall_s=0.01, cpu_s=0.01 * (1 - waits), is_async=is_async, threads_gain=1.0, cpus=2, start_s=0.3)
+    return Probe(wall_s=0.01, cpu_s=0.01 * (1 - waits), is_async=is_async, cpus=2, start_s=0.3)
 
 
 def test_work_that_computes_gets_no_more_processes_than_can_compute() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from clutch.lab.load import Figures
 from clutch.lab.probing import Probe
+from clutch.lab.scoring import Basis, basis_of, best_of, scores_of
 from clutch.lab.setting import Setting
-from clutch.lab.tuning import Found, Goal, best_of, is_disturbed, scores_of
+from clutch.lab.tuning import Found, Goal
 
 CPUS = 2
-COMPUTES = Probe(wall_s=0.001, cpu_s=0.001, is_async=False, threads_gain=1.0, cpus=CPUS, start_s=0.3)
-WAITS = Probe(wall_s=0.01, cpu_s=0.0001, is_async=False, threads_gain=3.9, cpus=CPUS, start_s=0.3)
+COMPUTES = Probe(wall_s=0.001, cpu_s=0.001, is_async=False, threads_cpus=1.0, cpus=CPUS, start_s=0.3)
+WAITS = Probe(wall_s=0.01, cpu_s=0.0001, is_async=False, cpus=CPUS, start_s=0.3)
 PROCESSES, THREADS, MANY = Setting("process", 2), Setting("thread", 2, threads=2), Setting("thread", 1, threads=64)
 
 
@@ -37,7 +38,7 @@ def chosen(played: dict[Setting, list[Figures]], probe: Probe) -> Setting:
 
 def test_the_faster_one_wins_on_a_quiet_machine() -> None:
     played = {PROCESSES: rounds(1000, 0.001, 1), THREADS: rounds(1200, 0.001, 2)}
-    assert not is_disturbed(played, COMPUTES) and chosen(played, COMPUTES) == THREADS
+    assert basis_of(played, COMPUTES) is Basis.RATES and chosen(played, COMPUTES) == THREADS
 
 
 @pytest.mark.parametrize("idle", [0.0, 0.2])
@@ -45,13 +46,13 @@ def test_beside_others_more_threads_get_more_of_the_cpus_and_win_nothing_by_it(i
     """The scheduler gives four threads more than two. What a unit costs is the same, so the smaller setting wins."""
     beside = {"others_cpu_s": 0.8, "idle_s": idle}
     played = {PROCESSES: rounds(800, 0.001, 1, **beside), THREADS: rounds(1200, 0.00102, 2, **beside)}
-    assert is_disturbed(played, COMPUTES) and chosen(played, COMPUTES) == PROCESSES
+    assert basis_of(played, COMPUTES) is Basis.DISTURBED and chosen(played, COMPUTES) == PROCESSES
 
 
 def test_beside_others_work_that_waits_is_still_told_by_its_slots() -> None:
     beside = {"others_cpu_s": 1.9, "idle_s": 0.0}
     played = {PROCESSES: rounds(190, 0.0001, 1, **beside), MANY: rounds(3000, 0.0001, 2, **beside)}
-    assert is_disturbed(played, WAITS) and chosen(played, WAITS) == MANY
+    assert basis_of(played, WAITS) is Basis.DISTURBED and chosen(played, WAITS) == MANY
 
 
 def test_of_two_that_are_alike_the_smaller_one_wins_unless_it_takes_more_cpu_time() -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from clutch.config.loading import load
 from clutch.errors import ConfigError
 from clutch.lab.setting import Setting
-from clutch.lab.writing import write
+from clutch.lab.work import App, Calls, Handler, JobRun, Work
+from clutch.lab.writing import Place, place_of, write
 
 SETTING = Setting("thread", 2, threads=8)
+PLACE = Place("main")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +31,7 @@ def test_the_rest_stays(tmp_path: Path, text: str) -> None:
     path = tmp_path / "clutch.toml"
     if text:
         path.write_text(text)
-    write(path, "main", SETTING)
+    write(path, PLACE, SETTING)
     after, before = tomllib.loads(path.read_text()), tomllib.loads(text)
     main = after["pools"].pop("main")
     assert {name: main.get(name) for name in ("profile", "workers", "threads", "tasks")} == {
@@ -50,7 +53,7 @@ def test_what_is_not_understood_is_left_alone(tmp_path: Path, text: str) -> None
     path = tmp_path / "clutch.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match="by hand"):
-        write(path, "main", SETTING)
+        write(path, PLACE, SETTING)
     assert path.read_text() == text
 
 
@@ -58,4 +61,35 @@ def test_a_file_that_is_none_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "clutch.toml"
     path.write_text("= 1")
     with pytest.raises(ConfigError, match="cannot be read"):
-        write(path, "main", SETTING)
+        write(path, PLACE, SETTING)
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (Calls("tools", "resize"), {"pools": {"main": {"target": "tools"}}}),
+        (JobRun("tools", "resize"), {"pools": {"main": {"target": "tools"}}}),
+        (App("web:app"), {"pools": {"web": {}}, "fronts": {"serve": {"app": "web:app", "pool": "web"}}}),
+        (Handler("h:talk"), {"pools": {"tcp": {}}, "fronts": {"tcp": {"handler": "h:talk", "pool": "tcp"}}}),
+    ],
+)
+def test_a_new_file_runs(tmp_path: Path, work: Work, expected: dict[str, dict[str, dict[str, str]]]) -> None:
+    path = tmp_path / "clutch.toml"
+    place = place_of(work, None)
+    write(path, place, SETTING)
+    expected["pools"][place.pool] |= SETTING.options()
+    assert tomllib.loads(path.read_text()) == expected == tomllib.loads(place.text(SETTING))
+    load(path)
+    before = path.read_text()
+    write(path, place, SETTING)
+    assert path.read_text() == before
+
+
+def test_what_a_pool_runs_is_not_said_twice(tmp_path: Path) -> None:
+    path = tmp_path / "clutch.toml"
+    path.write_text('[pools.api]\ntarget = "other"\n')
+    write(path, place_of(Calls("tools", "resize"), "api"), SETTING)
+    assert tomllib.loads(path.read_text())["pools"]["api"]["target"] == "other"
+    path.write_text('[fronts.shop]\nkind = "serve"\napp = "shop:app"\n')
+    write(path, place_of(App("shop:app"), "shop"), SETTING)
+    assert list(tomllib.loads(path.read_text())["fronts"]) == ["shop"]
