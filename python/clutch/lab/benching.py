@@ -43,9 +43,9 @@ class Contender:
     workers: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def start(self) -> Trial:
-        """Raises TrialFailed."""
-        return Trial(self.name, dict(self.order), self.environment)
+    def start(self, tell: Callable[[str], object] = lambda _: None) -> Trial:
+        """Raises TrialFailed. `tell`: takes a line for people if that takes long."""
+        return Trial(self.name, dict(self.order), self.environment, tell=tell)
 
 
 def contender_of(work: Work, setting: Setting | None, load: Load | None = None) -> Contender:
@@ -169,7 +169,7 @@ class Group:
                     self.cells[one.name].recycled = self.trials[one.name].measure(load, seconds)
 
     def start(self, one: Contender, stack: contextlib.ExitStack) -> None:
-        trial = stack.enter_context(one.start())
+        trial = stack.enter_context(one.start(self.tell))
         warm_up(trial, one.load, self.bench.seconds)
         slots = trial.hello.get("slots", one.slots)
         alone = None if slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))

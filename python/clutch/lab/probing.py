@@ -8,6 +8,7 @@ import importlib.util
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clutch.lab.benching import contender_of
@@ -115,16 +116,16 @@ def has_gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
-def probe(work: Work, cpus: int, threads_ok: bool) -> Probe:
+def probe(work: Work, cpus: int, threads_ok: bool, tell: Callable[[str], object]) -> Probe:
     """Raises TrialFailed."""
     first, began = first_of(work), time.perf_counter()
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(trial_of(work, first))
+        one = stack.enter_context(trial_of(work, first, tell))
         start_s = time.perf_counter() - began
         interface = one.hello.get("interface")
         if interface == "wsgi":  # what Clutch chooses for it has threads
             stack.close()
-            one = stack.enter_context(trial_of(work, Setting("process", 1)))
+            one = stack.enter_context(trial_of(work, Setting("process", 1), tell))
         is_async = one.is_async or interface == "asgi"
         one.measure(Load(1), ALONE_SECONDS / 4)
         alone = one.measure(Load(1), max(ALONE_SECONDS, 4 * one.check_s))
@@ -135,7 +136,7 @@ def probe(work: Work, cpus: int, threads_ok: bool) -> Probe:
     wants = (1 - found.waits) * THREADS
     if is_async or not found.threads_allowed or isinstance(work, Handler) or cpus == 1 or wants < TELLING:
         return found
-    with trial_of(work, Setting("thread", 1, threads=THREADS)) as several:
+    with trial_of(work, Setting("thread", 1, threads=THREADS), tell) as several:
         several.measure(Load(THREADS), ALONE_SECONDS / 4)
         together = several.measure(Load(2 * THREADS), max(ALONE_SECONDS, 4 * wall))
     others = together.others_cpu_s / together.wall_s if together.wall_s else 0.0
@@ -156,8 +157,8 @@ def first_of(work: Work) -> Setting:
     return Setting("auto", 1) if isinstance(work, App | Handler) else Setting("process", 1)
 
 
-def trial_of(work: Work, setting: Setting) -> Trial:
-    return contender_of(work, setting).start()
+def trial_of(work: Work, setting: Setting, tell: Callable[[str], object]) -> Trial:
+    return contender_of(work, setting).start(tell)
 
 
 def space(probe: Probe) -> list[Setting]:

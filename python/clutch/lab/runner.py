@@ -8,6 +8,7 @@ without what others have left in memory.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import resource
@@ -18,17 +19,20 @@ import time
 from typing import Any, TextIO
 
 from clutch.lab import orphans, watching
-from clutch.lab.drivers import Driver, driver_of
+from clutch.lab.drivers import Driver, driver_named
+from clutch.lab.drivers.program import Wrong
 from clutch.lab.load import Load
 
 MEMORY_SECONDS_MIN = 0.1
+STACK_SIGNAL = signal.SIGUSR1
+"""Asks for the stack of this process."""
 
 
 def main() -> None:
     # What the work prints is not to be read as answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    sys.path.insert(0, os.getcwd())
+    tell_stacks(int(sys.argv[1]))
     # Who presses Ctrl-C means the lab, which ends this process in its way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Who ends the lab, or interrupts a measurement, does not want to wait for its end.
@@ -38,22 +42,46 @@ def main() -> None:
     # Before any other, so that it runs after all others: what is left by then has not ended by itself.
     atexit.register(orphans.end_below)
     order = json.loads(sys.stdin.readline())
+    driver = driver_named(order["kind"])
+    # Only now, since what is there may have the name of a module of Python.
+    sys.path.insert(0, os.getcwd())
     try:
-        run(order, answers)
+        run(driver.start(order), answers)
     except BaseException as error:
         # A worker's traceback comes as the cause.
         where = [] if error.__cause__ is None else [str(error.__cause__).strip().strip('"').strip()]
-        notes = [*where, *getattr(error, "__notes__", [])]
+        hidden = hidden_modules(os.getcwd()) if isinstance(error, ImportError | AttributeError | Wrong) else []
+        notes = [*where, *getattr(error, "__notes__", []), *hidden]
         say(answers, {"error": f"{type(error).__name__}: {error}", "notes": notes})
         raise SystemExit(1) from None
+
+
+def tell_stacks(file: int) -> None:
+    """Write there where this process is, when it is asked or crashes."""
+    faulthandler.enable(file)
+    faulthandler.register(STACK_SIGNAL, file, all_threads=False)
+    os.register_at_fork(after_in_child=lambda: faulthandler.unregister(STACK_SIGNAL))
+
+
+def hidden_modules(folder: str) -> list[str]:
+    """A sentence if what is in the folder hides modules of Python."""
+    try:
+        names = [entry.name.removesuffix(".py") for entry in os.scandir(folder) if is_module(entry)]
+    except OSError:
+        return []
+    hidden = sorted(sys.stdlib_module_names.intersection(names))
+    return [f"note: {', '.join(hidden)} in this folder hides the module of Python of that name"] if hidden else []
+
+
+def is_module(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".py") or entry.is_dir()
 
 
 def say(answers: TextIO, what: dict[str, Any]) -> None:
     answers.write(json.dumps(what) + "\n")
 
 
-def run(order: dict[str, Any], answers: TextIO) -> None:
-    driver = driver_of(order)
+def run(driver: Driver, answers: TextIO) -> None:
     try:
         say(answers, {**driver.hello(), "pid": os.getpid()})
         for line in sys.stdin:

@@ -8,8 +8,9 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -17,11 +18,17 @@ from typing import Any, Self
 from clutch.errors import ClutchError
 from clutch.lab import orphans, watching
 from clutch.lab.load import Figures, Load
+from clutch.lab.runner import STACK_SIGNAL
 
 START_SECONDS_MAX = 120.0
 LATE_SECONDS = 60.0
 """Time that a measurement may take beyond its own."""
 END_SECONDS_MAX = 10.0
+STACK_SECONDS_MAX = 2.0
+STACK_BYTES_MAX = 4_000
+OURS = os.path.dirname(__file__)
+TOLD_SECONDS = 5.0
+"""Time after which it is told that a start takes long."""
 
 
 class TrialFailed(ClutchError):
@@ -37,23 +44,29 @@ class Trial:
         order: dict[str, Any],
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Start it. Raises TrialFailed where it does not start, or where its first unit fails."""
+        """Start it. Raises TrialFailed where it does not start, or where its first unit fails. `tell`: takes a line for
+        people while that takes long."""
         self.name = name
+        self._tell = tell
         self._rest = b""
         self._is_asked = False
         self._sessions: set[int] = set()
+        self._stack = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
+        stack = self._stack.fileno()
         self._process = subprocess.Popen(
-            [python, "-m", "clutch.lab.runner"],
+            [python, "-m", "clutch.lab.runner", str(stack)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            pass_fds=[stack],
             preexec_fn=orphans.end_with_parent,
             env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
         )
         try:
-            self.hello = self._ask(order, START_SECONDS_MAX)
+            self.hello = self._ask(order, START_SECONDS_MAX, TOLD_SECONDS)
         except BaseException:
             self.end()
             raise
@@ -74,21 +87,40 @@ class Trial:
         """Bytes of all its processes together, that of the calling program included."""
         return watching.pss_bytes(watching.below(self._process.pid))
 
-    def _ask(self, what: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _ask(self, what: dict[str, Any], seconds: float, told_seconds: float | None = None) -> dict[str, Any]:
+        """`told_seconds`: how long it may take before it is told where it is."""
         assert self._process.stdin
-        self._is_asked = True
+        self._is_asked, began = True, time.monotonic()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
-        line = self._line(time.monotonic() + seconds)
+        line = self._line(began + (told_seconds or seconds))
+        if line is None and told_seconds is not None:
+            self._tell(f"{self.name} has not started after {told_seconds:.0f} s; it is at\n{self._where()}")
+            line = self._line(began + seconds)
         if line is None:
-            raise TrialFailed(f"{self.name} has not answered within {seconds:.0f} s")
+            where = f"{self.name} has not answered within {seconds:.0f} s; it is at\n{self._where()}"
+            raise TrialFailed(where)
         self._is_asked = False
         self._sessions |= orphans.sessions(watching.below(self._process.pid))
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
         if "error" in answer:
-            raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *answer.get("notes", [])]))
+            notes = answer["notes"] if line else [self._said()]
+            raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *filter(None, notes)]))
         return answer
+
+    def _where(self) -> str:
+        """The stack of its process, as it says it when it is asked."""
+        self._process.send_signal(STACK_SIGNAL)
+        until = time.monotonic() + STACK_SECONDS_MAX
+        while not (said := self._said()) and time.monotonic() < until and self._process.poll() is None:
+            time.sleep(0.01)
+        return theirs(said)
+
+    def _said(self) -> str:
+        """What its process has said of its stack, or of its end."""
+        self._stack.seek(0)
+        return self._stack.read(STACK_BYTES_MAX).decode(errors="replace").strip()
 
     def _line(self, until: float) -> bytes | None:
         """The next line; empty at the end; None when it has not come in time."""
@@ -127,3 +159,13 @@ class Trial:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.end()
+
+
+def theirs(stack: str) -> str:
+    """A stack as `faulthandler` writes it, without what is the lab's or Python's own; and what to do if it is importing
+    a module."""
+    lines = [line for line in stack.splitlines() if "<frozen " not in line and OURS not in line]
+    if "import_module" in stack:
+        lines = [line for line in lines if not line.endswith("in import_module")]
+        lines.append('  while it is imported: what a module does then belongs below `if __name__ == "__main__":`')
+    return "\n".join(lines)

@@ -198,7 +198,7 @@ class Search:
                 break
             load = self.load_of(setting)
             try:
-                with trial_of(self.work, setting) as trial:
+                with trial_of(self.work, setting, self.tell) as trial:
                     trial.measure(load, seconds / 3)  # warms up
                     found.tried[setting] = trial.measure(load, seconds)
             except TrialFailed as error:
@@ -225,7 +225,7 @@ class Search:
         try:
             for setting in finalists[: self.room(least)]:
                 with self.left_out(setting, trials):
-                    trials[setting] = trial_of(self.work, setting)
+                    trials[setting] = trial_of(self.work, setting, self.tell)
                     warm_up(trials[setting], self.load_of(setting), least)
             rounds, window = self.rounds_for(len(trials), least)
             self.tell(
@@ -243,7 +243,7 @@ class Search:
                 self.judge()
         if not found.played:
             raise TrialFailed(next(iter(found.failed.values())))
-        with self.left_out(found.winner, {}), trial_of(self.work, found.winner) as trial:
+        with self.left_out(found.winner, {}), trial_of(self.work, found.winner, self.tell) as trial:
             load = self.load_of(found.winner)
             warm_up(trial, load, least)
             found.again = trial.measure(load, AGAIN_WINDOWS * least)
@@ -312,7 +312,7 @@ def tune(
 ) -> Found:
     """Raises TrialFailed where the work itself fails, NothingMeets where no setting keeps to the goal."""
     began = time.monotonic()
-    learnt = probe(work, cpus, threads_ok)
+    learnt = probe(work, cpus, threads_ok, tell)
     for sentence in learnt.sentences():
         tell(sentence)
     found = Found(learnt, Setting("process", 1), {}, {})

@@ -40,7 +40,14 @@ class Driver(Protocol):
     def end(self) -> None: ...
 
 
-def driver_of(order: dict[str, Any]) -> Driver:
-    """Start what is ordered. Raises what the start or the first unit raises."""
-    module: Any = importlib.import_module(KINDS[order["kind"]])
-    return module.start(order)
+class Kind(Protocol):
+    """A module of this package."""
+
+    def start(self, order: dict[str, Any]) -> Driver:
+        """Start what is ordered. Raises what the start or the first unit raises."""
+        ...
+
+
+def driver_named(kind: str) -> Kind:
+    module: Any = importlib.import_module(KINDS[kind])
+    return module

@@ -29,7 +29,7 @@ def play(
         trials: dict[str, Trial] = {}
         for one in contenders:
             try:
-                trials[one.name] = stack.enter_context(one.start())
+                trials[one.name] = stack.enter_context(one.start(tell))
                 trials[one.name].measure(loads[0], seconds / 2)
             except TrialFailed as error:
                 trials.pop(one.name, None)
