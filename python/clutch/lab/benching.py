@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import Ratio, ratio_of_apart, rounds_of
+from clutch.lab.comparing import Ratio, Verdict, ratio_of_apart, rounds_of
 from clutch.lab.load import Figures, Load, typical
 from clutch.lab.setting import AUTO, Setting
 from clutch.lab.trial import Trial, TrialFailed
@@ -23,6 +23,12 @@ WARM_WINDOWS_MAX = 6
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
+OTHERS_MAX = 0.1
+"""CPUs that other programs use at most for rates to be trusted."""
+OTHERS_APART = 0.25
+"""By how much they may differ between two runs that are compared."""
+KEPT_UP = 0.95
+"""Share of an offered rate from which on work keeps up with it."""
 RECYCLED_SECONDS = 2.0
 
 
@@ -100,6 +106,12 @@ class Bench:
     failed: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     asked: str = ""
+
+    @property
+    def others(self) -> float:
+        """CPUs that other programs used meanwhile."""
+        rounds = [one for cell in self.cells.values() for one in cell.rounds if one.wall_s > 0]
+        return statistics.median(one.others_cpu_s / one.wall_s for one in rounds) if rounds else 0.0
 
     def as_data(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -208,9 +220,29 @@ def warm_up(trial: Trial, load: Load, seconds: float) -> None:
         before = rate
 
 
-def against(bench: Bench, kept: Bench) -> dict[str, Ratio]:
-    """Rates to those that were kept, of contenders that are in both. Raises OtherFile where there is none, or where the
-    kept ones are of other work.
+@dataclass(frozen=True)
+class Change:
+    """Figures to those that were kept. `cpu`: of the units that a second of CPU time is enough for; None: it is not
+    known. `by_cpu`: that alone counts, as other programs used the CPUs. `is_told`: they did so in both alike: whether
+    the CPU beside it is busy changes the CPU time of a unit by up to a half where two CPUs share a core."""
+
+    rate: Ratio
+    cpu: Ratio | None
+    by_cpu: bool
+    is_told: bool = True
+
+    @property
+    def verdict(self) -> Verdict:
+        """Worse if either is."""
+        if not self.is_told:
+            return Verdict.ALIKE
+        told = [one.verdict for one in (None if self.by_cpu else self.rate, self.cpu) if one is not None]
+        plain = [verdict for verdict in (Verdict.WORSE, Verdict.BETTER) if verdict in told]
+        return plain[0] if plain else Verdict.ALIKE
+
+
+def against(bench: Bench, kept: Bench) -> dict[str, Change]:
+    """Of contenders that are in both. Raises OtherFile where there is none, or where the kept ones are of other work.
 
     These rounds were not played side by side: the machine may have been another one between them.
     """
@@ -218,11 +250,20 @@ def against(bench: Bench, kept: Bench) -> dict[str, Ratio]:
     both = [name for name in bench.cells if name in kept.cells]
     if not both:
         raise OtherFile(f"it has none of these settings, but {', '.join(kept.cells)}")
+    by_cpu, is_told = max(bench.others, kept.others) > OTHERS_MAX, abs(bench.others - kept.others) <= OTHERS_APART
     found = {}
     for name in both:
-        ours, theirs = ([max(one.rate, 1e-9) for one in side.cells[name].rounds] for side in (bench, kept))
-        found[name] = ratio_of_apart(ours, theirs)
+        ours, theirs = bench.cells[name].rounds, kept.cells[name].rounds
+        rate = ratio_of_apart([max(one.rate, 1e-9) for one in ours], [max(one.rate, 1e-9) for one in theirs])
+        each, before = (per_cpu_second(rounds) for rounds in (ours, theirs))
+        cpu = ratio_of_apart(each, before) if each and before else None
+        found[name] = Change(rate, cpu, by_cpu, is_told)
     return found
+
+
+def per_cpu_second(rounds: Sequence[Figures]) -> list[float]:
+    """Units, of the rounds that know it."""
+    return [1 / one.cpu_each_s for one in rounds if one.cpu_each_s > 0]
 
 
 def refuse_other(bench: Bench, kept: Bench) -> None:
@@ -238,7 +279,18 @@ def cautions(bench: Bench) -> list[str]:
         for reason in dict.fromkeys(one.spoiled for one in cell.rounds if one.spoiled):
             said.setdefault(reason or "", []).append(name)
     found = [f"not valid, {', '.join(names)}: {reason}" for reason, names in said.items()]
-    shares = [one.others_cpu_s / one.wall_s for cell in bench.cells.values() for one in cell.rounds if one.wall_s > 0]
-    if shares and (others := statistics.median(shares)) > 0.1:
-        found.append(f"other programs used {others:.2f} CPUs meanwhile: trust the CPU time of a unit, not the rates")
+    found += filter(None, (behind(name, cell.middle) for name, cell in bench.cells.items()))
+    if bench.others > OTHERS_MAX:
+        used = f"other programs used {bench.others:.2f} CPUs meanwhile"
+        found.append(f"{used}: trust the CPU time of a unit, not the rates")
     return found
+
+
+def behind(name: str, figures: Figures) -> str | None:
+    """A sentence where fewer units were done than were offered."""
+    if figures.offered is None or figures.spoiled or figures.rate >= KEPT_UP * figures.offered:
+        return None
+    return (
+        f"{name}: of {figures.offered:,.0f}/s that were offered {figures.rate:,.0f}/s were done: what waits grows, "
+        "and so do latencies for as long as this lasts"
+    )

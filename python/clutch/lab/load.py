@@ -70,6 +70,8 @@ class Figures:
     """Most units that waited for a slot at a time; None: not known."""
     recycled_s: float | None = None
     """How long it took to replace a worker meanwhile."""
+    offered: float | None = None
+    """Units a second that were due; None: each came when another had ended."""
     ended: int = 0
     """Processes that ended meanwhile. What they used is lost, so that CPU time is not known, and `cpu_s` is 0."""
     spoiled: str | None = None

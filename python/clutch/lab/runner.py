@@ -97,6 +97,7 @@ def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     worked = driver.pids()
     with Memory(driver, seconds) as memory:
         figures = driver.measure(load, seconds)
+    figures["offered"] = load.rate
     elapsed, meanwhile = time.perf_counter() - began, watching.machine() - before
     ours = ours_cpu_s(driver) - ours_before
     # As much of it as belongs to the time that the figures are of.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from clutch.lab.benching import Bench, cautions
+from clutch.lab.benching import Bench, Change, cautions
 from clutch.lab.comparing import Ratio
 from clutch.lab.load import Figures, typical
 from clutch.lab.machine import facts, packages
@@ -16,6 +16,7 @@ from clutch.lab.setting import Setting
 from clutch.lab.tuning import Found
 from clutch.lab.work import Work
 
+APART = "other programs used far more of the CPUs in one of the two runs: no verdict; repeat both on a quiet machine"
 LINES_MAX = 8
 """Contenders whose curves are drawn: the best."""
 
@@ -50,14 +51,14 @@ def figure(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def bench_report(bench: Bench, ratios: Mapping[str, Ratio], cpus: int) -> Report:
+def bench_report(bench: Bench, changes: Mapping[str, Change], cpus: int) -> Report:
     report = Report(f"{bench.work}", bench.machine, data=bench.as_data())
     lines = []
     for name, cell in bench.cells.items():
-        ratio = ratios.get(name)
-        more = ["", ""] if ratio is None else [str(ratio), ratio.verdict.value]
-        lines.append([name, *row_of(cell.middle, cell.ideal(cpus)), *(more if ratios else [])])
-    head = ["", *headings(bench.unit), *(["to the saved", ""] if ratios else [])]
+        change = changes.get(name)
+        more = ["", "", ""] if change is None else [str(change.rate), str(change.cpu or ""), change.verdict.value]
+        lines.append([name, *row_of(cell.middle, cell.ideal(cpus)), *(more if changes else [])])
+    head = ["", *headings(bench.unit), *(["rate to the saved", "per CPU second", ""] if changes else [])]
     failed = [f"{name} fails: {reason.splitlines()[0]}" for name, reason in bench.failed.items()]
     report.sheets.append(Sheet("", head, lines, failed))
     report.sheets += [sheet for sheet in (times(bench), replaced(bench)) if sheet is not None]
@@ -68,8 +69,17 @@ def bench_report(bench: Bench, ratios: Mapping[str, Ratio], cpus: int) -> Report
     ]
     report.advice += [f"{WARNING}{caution}" for caution in cautions(bench)]
     report.notes += [f"{kind}: {count:,}" for kind, count in errors_of(bench).items()]
-    if ratios:
-        report.data["against"] = {name: as_data(ratio) for name, ratio in ratios.items()}
+    if not all(change.is_told for change in changes.values()):
+        report.advice.append(f"{WARNING}{APART}")
+    if changes:
+        report.data["against"] = {
+            name: {
+                "rate": as_data(change.rate),
+                "cpu": change.cpu and as_data(change.cpu),
+                "verdict": change.verdict.value,
+            }
+            for name, change in changes.items()
+        }
     return report
 
 
@@ -105,12 +115,12 @@ def times(bench: Bench) -> Sheet | None:
         "computes",
         "waits",
         "for a CPU",
-        "for the GIL",
+        "GIL, lock, loop",
         "switches each",
         "start s",
         "last CPUs",
     ]
-    note = "waits: as much as a unit alone; for the GIL, or a lock: what is left of its run time"
+    note = "waits: as much as a unit alone; GIL, lock, loop: what is left of its run time, while others have their turn"
     return Sheet("where a unit's time goes", head, lines, [note])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import statistics
 import sys
 from types import SimpleNamespace
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from clutch.errors import ConfigError
-from clutch.lab.benching import Bench, Cell, cautions
+from clutch.lab.benching import Bench, Cell, against, cautions
+from clutch.lab.comparing import Verdict
 from clutch.lab.drivers.calls import Closed, dues, found, series
 from clutch.lab.drivers.served import bodies_of, encoded
 from clutch.lab.generator import Latencies
@@ -117,6 +119,37 @@ def test_a_load_that_was_the_limit_and_a_busy_machine_are_told() -> None:
     bench.cells["b"] = Cell([figures(others_cpu_s=0.9)], 0.1)
     said = cautions(bench)
     assert said[0] == "not valid, a: it was late" and "0.90 CPUs" in said[1]
+
+
+def test_work_that_does_not_keep_up_with_its_rate_is_told() -> None:
+    bench = Bench("w", "calls", 1.0, {})
+    bench.cells["a"] = Cell([figures(offered=100.0)], 0.1)
+    bench.cells["b"] = Cell([figures(offered=200.0)], 0.1)
+    (said,) = cautions(bench)
+    assert said.startswith("b: of 200/s that were offered 100/s were done")
+
+
+def saved(cpu_s: float, units: int = 100, others_cpu_s: float = 0.0) -> Bench:
+    bench = Bench("w", "calls", 1.0, {})
+    draw = random.Random(units)
+    noisy = (1 + 0.01 * draw.random() for _ in range(10))
+    bench.cells["a"] = Cell([figures(cpu_s=cpu_s * f, units=units, others_cpu_s=others_cpu_s) for f in noisy], 0.1)
+    return bench
+
+
+def test_a_regression_shows_in_cpu_time_or_in_rates() -> None:
+    kept = saved(0.1)
+    assert against(saved(0.13), kept)["a"].verdict is Verdict.WORSE
+    assert against(saved(0.05, units=50), kept)["a"].verdict is Verdict.WORSE, "it waits for longer"
+    assert against(saved(0.1), kept)["a"].verdict is Verdict.ALIKE
+    assert against(saved(0.07), kept)["a"].verdict is Verdict.BETTER
+
+
+def test_beside_other_programs_rates_tell_nothing() -> None:
+    kept = saved(0.1, others_cpu_s=0.5)
+    assert against(saved(0.05, units=50, others_cpu_s=0.5), kept)["a"].verdict is Verdict.ALIKE
+    assert against(saved(0.2, others_cpu_s=0.5), kept)["a"].verdict is Verdict.WORSE
+    assert against(saved(0.2), kept)["a"].verdict is Verdict.ALIKE, "the machine was another one"
 
 
 def test_what_is_saved_can_be_read() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clutch.lab.load import Figures
-from clutch.lab.probing import Probe
+from clutch.lab.probing import Probe, space
 from clutch.lab.scoring import Basis, basis_of, best_of, scores_of
 from clutch.lab.setting import Setting
 from clutch.lab.tuning import Found, Goal
@@ -78,3 +79,38 @@ def test_the_ideal_is_bound_by_slots_and_by_cpus() -> None:
     assert WAITS.ideal(Setting("thread", 1, threads=4)) == pytest.approx(400, rel=0.02)
     assert COMPUTES.ideal(Setting("process", 8)) == pytest.approx(2000)
     assert COMPUTES.ideal(Setting("thread", 1, threads=8)) == pytest.approx(1000), "the GIL lets one thread compute"
+
+
+def test_with_too_little_measured_nothing_is_sure() -> None:
+    found = Found(COMPUTES, PROCESSES, {PROCESSES: figures(100, 0.001)}, {}, space=12)
+    assert not found.is_sure and "only 1 of 12 settings" in found.cautions()[0]
+    found = Found(
+        COMPUTES, PROCESSES, {PROCESSES: figures(100, 0.001)}, {}, 1, played={PROCESSES: rounds(100, 0.001, 1)}
+    )
+    assert found.is_sure
+
+
+def test_cpu_time_decides_where_the_cpus_are_the_limit() -> None:
+    """Four threads get more of two CPUs that they share with the load than two processes do."""
+    busy = {"idle_s": 0.1, "load_cpu_s": 0.2}
+    played = {
+        PROCESSES: rounds(800, 0.001, 1, run_s=0.0011, **busy),
+        THREADS: rounds(900, 0.00101, 2, run_s=0.004, **busy),
+    }
+    assert basis_of(played, COMPUTES) is Basis.SATURATED and chosen(played, COMPUTES) == PROCESSES
+    assert basis_of(played, WAITS) is Basis.RATES
+
+
+def test_the_most_hopeful_settings_come_first() -> None:
+    app = Probe(0.02, 0.001, is_async=True, cpus=CPUS, start_s=1.0, interface="asgi")
+    first = space(app)[0]
+    assert (first.workers, first.tasks) == (2, 64) and space(WAITS)[0].slots >= 100
+    assert space(COMPUTES)[0] == PROCESSES
+
+
+def test_whether_threads_take_turns_is_said_where_it_is_known() -> None:
+    turns, beside = (replace(COMPUTES, threads_cpus=cpus) for cpus in (1.03, 1.9))
+    assert "they take turns" in " ".join(turns.sentences()) and not turns.threads_compute
+    assert "beside each other" in " ".join(beside.sentences()) and beside.threads_compute
+    assert "threads of one worker" not in " ".join(replace(COMPUTES, threads_cpus=None).sentences())
+    assert beside.ideal(Setting("thread", 1, threads=8)) == pytest.approx(2000)
