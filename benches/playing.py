@@ -8,21 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from benches.suite import Judged, Row, Share, Size, Taken, judge
 from clutch.lab import watching
-from clutch.lab.benching import Contender
-from clutch.lab.comparing import rounds_of
+from clutch.lab.contender import Contender
+from clutch.lab.field import Field, Tell
 from clutch.lab.load import Load
 from clutch.lab.peers import packages
 from clutch.lab.presets import beside
 from clutch.lab.shown import figure
-from clutch.lab.trial import Trial, TrialFailed
+from clutch.lab.trial import Trial
 
 SECONDS_MIN = 0.2
-Tell = Callable[[str], object]
 
 
 @dataclass
@@ -49,7 +48,9 @@ def play(row: Row, size: Size, tell: Tell) -> Played:
             versions = (f"{name} {at}" for name, at in packages.versions_of(peer).items() if name.lower() in asked)
             played.settings[peer.name] = f"{peer.settings} ({', '.join(versions) or 'of Python'})"
     contenders = [replace(one, order=row.over(dict(one.order))) for one in (*row.ours, *row.others, *peers)]
-    Playing(played, contenders, size, tell).run()
+    # The first of ours must not fail.
+    with Field(contenders, tell, needed={contenders[0].name}, opened=lambda one: started(one, row)) as everyone:
+        Playing(played, everyone, size).run()
     ours, others, them = row.ours[0].name, [one.name for one in row.others], [one.name for one in peers]
     for load, taken in played.samples.items():
         for line in row.lines:
@@ -84,71 +85,51 @@ def cautions(taken: dict[str, list[Taken]]) -> list[str]:
 @dataclass
 class Playing:
     played: Played
-    contenders: Sequence[Contender]
+    field: Field
     size: Size
-    tell: Tell
-    trials: dict[str, Trial] = field(default_factory=dict)
-    left_out: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         row, rounds = self.played.row, getattr(self.size, self.played.row.pace)
-        with contextlib.ExitStack() as stack:
-            if not row.is_fresh:
-                for one in self.contenders:
-                    with self.failing(one):
-                        self.trials[one.name] = stack.enter_context(started(one, row))
-            loads = [self.settled(load) for load in row.loads]
-            for load in () if row.is_fresh else loads:
-                for one in self.alive(self.contenders):
-                    with self.failing(one):
-                        self.trials[one.name].measure(load, self.seconds / 2)
-            for nr, order in enumerate(rounds_of(list(self.contenders), rounds, seed=0)):
-                for load in loads[:: -1 if nr % 2 else 1]:
-                    for one in self.alive(order):
-                        with self.failing(one):
-                            found = self.played.samples.setdefault(load, {}).setdefault(one.name, [])
-                            found.append(self.sample(one, load))
+        if not row.is_fresh:
+            self.field.start(lambda one, trial: None)
+        loads = [self.settled(load) for load in row.loads]
+        for load in () if row.is_fresh else loads:
+            for one in self.field.alive():
+                with self.field.left_out(one):
+                    self.field.trials[one.name].measure(load, self.seconds / 2)
+        for nr, turn in enumerate(self.field.rounds(rounds)):
+            order = list(turn)
+            for load in loads[:: -1 if nr % 2 else 1]:
+                for one in self.field.alive(order):
+                    with self.field.left_out(one):
+                        found = self.played.samples.setdefault(load, {}).setdefault(one.name, [])
+                        found.append(self.sample(one, load))
         self.played.samples = {
-            load: {one.name: taken[one.name] for one in self.contenders if one.name not in self.left_out}
+            load: {one.name: taken[one.name] for one in self.field.alive()}
             for load, taken in self.played.samples.items()
         }
+        failed = self.field.failed.items()
+        self.played.notes += [f"{name} is left out: {reason.splitlines()[0]}" for name, reason in failed]
 
     @property
     def seconds(self) -> float:
         return max(SECONDS_MIN, self.played.row.seconds * self.size.share)
 
     def sample(self, one: Contender, load: Load) -> Taken:
-        if one.name in self.trials:
-            return taken(self.trials[one.name], load, self.seconds)
+        if one.name in self.field.trials:
+            return taken(self.field.trials[one.name], load, self.seconds)
         with started(one, self.played.row) as trial:
             return taken(trial, load, self.seconds)
-
-    def alive(self, order: Sequence[Contender]) -> list[Contender]:
-        return [one for one in order if one.name not in self.left_out]
-
-    @contextlib.contextmanager
-    def failing(self, one: Contender) -> Iterator[None]:
-        """Whoever fails is told and left out, but for the first of ours."""
-        try:
-            yield
-        except TrialFailed as error:
-            if one is self.contenders[0]:
-                raise
-            self.left_out.add(one.name)
-            self.trials.pop(one.name, None)
-            self.played.notes.append(f"{one.name} is left out: {str(error).splitlines()[0]}")
-            self.tell(self.played.notes[-1])
 
     def settled(self, load: Load | Share) -> Load:
         """A share of a rate becomes that rate: of the best of those that are asked, by medians."""
         if isinstance(load, Load):
             return load
         row = self.played.row
-        ours = {one.name for one in row.ours}
-        asked = [one for one in self.alive(self.contenders) if (one.name in ours) == (load.of == "ours")]
+        ours, everyone = {one.name for one in row.ours}, list(self.field.alive())
         rates = {}
-        for one in asked or self.alive(self.contenders):
-            found = [self.trials[one.name].measure(Load(load.callers), self.seconds).rate for _ in range(4)]
+        for one in [one for one in everyone if (one.name in ours) == (load.of == "ours")] or everyone:
+            found = [self.field.trials[one.name].measure(Load(load.callers), self.seconds).rate for _ in range(4)]
             rates[one.name] = statistics.median(found[1:])
         top = max(rates, key=rates.__getitem__)
         self.played.notes.append(f"{row.title}: {load.share:.0%} of the {figure(rates[top])}/s that {top} can do")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clutch.lab.benching import Contender
 from clutch.lab.comparing import Ratio, Verdict, ratio_of
+from clutch.lab.contender import Contender
 from clutch.lab.load import Figures, Load
 from clutch.lab.peers.seam import Face, Peer
 from clutch.lab.work import Work

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benches.suite import BEST, OURS, Line, Row, Rows, Share, Size, at_most, faster, more, pair, probe, within
-from clutch.lab.benching import Contender, contender_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.setting import Setting
 from clutch.lab.work import App, Calls, Request

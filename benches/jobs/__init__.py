@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from benches.suite import BEST, OURS, Line, Preset, Row, Rows, Size, at_most, more, probe, within
-from clutch.lab.benching import Contender
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.peers import registry
 from clutch.lab.peers.jobs import ours, redis_server

@@ -13,8 +13,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from clutch.lab.benching import Bench, Contender, contender_of, measure
+from clutch.lab.benching import Bench, measure
 from clutch.lab.comparing import Verdict, ratio_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
 from clutch.lab.probing import Probe, cost

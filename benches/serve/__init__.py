@@ -7,7 +7,7 @@ from typing import Any
 
 from benches.serve import peers
 from benches.suite import BEST, OURS, Bar, Line, Preset, Row, Rows, Share, Size, at_most, faster, more, within
-from clutch.lab.benching import Contender, contender_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.peers.seam import Face, Peer
 from clutch.lab.presets import tcp

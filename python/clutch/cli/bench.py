@@ -13,8 +13,9 @@ from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
 from clutch.errors import ClutchError
 from clutch.lab import benching, presets
-from clutch.lab.benching import Bench, Contender, contender_of
+from clutch.lab.benching import Bench
 from clutch.lab.comparing import ROUNDS_MIN, Verdict
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line, packages
 from clutch.lab.report import WARNING

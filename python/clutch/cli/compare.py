@@ -10,8 +10,9 @@ import click
 from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
 from clutch.config.limits import usable_cpus
-from clutch.lab.benching import Bench, Contender
+from clutch.lab.benching import Bench
 from clutch.lab.comparing import ROUNDS_MIN
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
 from clutch.lab.machine import packages as own_packages

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import Ratio, Verdict, ratio_of_apart, rounds_of
+from clutch.lab.comparing import Ratio, Verdict, ratio_of_apart
+from clutch.lab.contender import Contender
+from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
-from clutch.lab.setting import AUTO, Setting
 from clutch.lab.trial import Trial, TrialFailed
-from clutch.lab.work import Work
 
 FORMAT = 2
 """Of saved files."""
-WARM_RATIO = 0.05
-"""Change from one window to the next below which work counts as warm."""
-WARM_WINDOWS_MAX = 6
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
@@ -34,35 +30,6 @@ RECYCLED_SECONDS = 2.0
 
 class OtherFile(ClutchError):
     """A saved file that is none, or of other work."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """What is started and measured: a setting of Clutch, or a peer. `slots`: units that it runs at a time, where that
-    is known; `workers`: its processes."""
-
-    name: str
-    order: Mapping[str, Any]
-    load: Load
-    environment: Mapping[str, str] = field(default_factory=dict)
-    slots: int | None = None
-    workers: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def start(self, tell: Callable[[str], object] = lambda _: None) -> Trial:
-        """Raises TrialFailed. `tell`: takes a line for people if that takes long."""
-        return Trial(self.name, dict(self.order), self.environment, tell=tell)
-
-
-def contender_of(work: Work, setting: Setting | None, load: Load | None = None) -> Contender:
-    """The work under a setting; without one, as it runs already."""
-    name, order = str(setting or work), work.order(setting)
-    if setting is None:
-        return Contender(name, order, load or work.load(None))
-    # Under the profile that Clutch chooses nobody knows yet how many slots there are.
-    slots = None if setting.profile == AUTO else setting.slots
-    sizes = {"slots": slots, "workers": setting.workers, "options": setting.options()}
-    return Contender(name, order, load or work.load(setting), **sizes)
 
 
 @dataclass
@@ -138,7 +105,7 @@ def measure(
     bench: Bench,
     contenders: Sequence[Contender],
     rounds: int,
-    tell: Callable[[str], object],
+    tell: Tell,
     seed: int = 0,
     alive_max: int = ALIVE_MAX,
     is_recycled: bool = False,
@@ -149,7 +116,7 @@ def measure(
         for nr, group in enumerate(groups):
             left = rounds * bench.seconds * sum(map(len, groups[nr:]))
             tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
-            Group(bench, group, tell).run(rounds, seed, is_recycled)
+            play(bench, group, rounds, tell, seed, is_recycled)
     except KeyboardInterrupt:
         tell("interrupted: what is whole is kept")
     bench.cells = {one.name: bench.cells[one.name] for one in contenders if one.name in bench.cells}
@@ -158,66 +125,27 @@ def measure(
     return bench
 
 
-@dataclass
-class Group:
+def play(
+    bench: Bench, contenders: Sequence[Contender], rounds: int, tell: Tell, seed: int, is_recycled: bool = False
+) -> None:
     """Contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
+    cells: dict[str, Cell] = {}
 
-    bench: Bench
-    contenders: Sequence[Contender]
-    tell: Callable[[str], object]
-    trials: dict[str, Trial] = field(default_factory=dict)
-    cells: dict[str, Cell] = field(default_factory=dict)
-
-    def run(self, rounds: int, seed: int, is_recycled: bool) -> None:
-        with contextlib.ExitStack() as stack:
-            for one in self.contenders:
-                with self.left_out(one):
-                    self.start(one, stack)
-            for order in rounds_of(list(self.contenders), rounds, seed):
-                self.play(order)
-            for one in self.alive() if is_recycled else ():
-                with self.left_out(one):
-                    load, seconds = replace(one.load, recycles=True), max(RECYCLED_SECONDS, self.bench.seconds)
-                    self.cells[one.name].recycled = self.trials[one.name].measure(load, seconds)
-
-    def start(self, one: Contender, stack: contextlib.ExitStack) -> None:
-        trial = stack.enter_context(one.start(self.tell))
-        warm_up(trial, one.load, self.bench.seconds)
+    def ready(one: Contender, trial: Trial) -> None:
+        warm_up(trial, one.load, bench.seconds)
         slots = trial.hello.get("slots", one.slots)
         alone = None if slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
-        self.trials[one.name] = trial
-        self.cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), slots)
+        cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), slots)
 
-    def play(self, order: Sequence[Contender]) -> None:
-        seen: dict[str, Figures] = {}
-        for one in self.alive(order):
-            with self.left_out(one):
-                seen[one.name] = self.trials[one.name].measure(one.load, self.bench.seconds)
-        for name, figures in seen.items():
-            self.bench.cells.setdefault(name, self.cells[name]).rounds.append(figures)
-
-    def alive(self, order: Sequence[Contender] | None = None) -> list[Contender]:
-        return [one for one in (self.contenders if order is None else order) if one.name in self.trials]
-
-    @contextlib.contextmanager
-    def left_out(self, one: Contender) -> Iterator[None]:
-        """Whoever fails is told, and takes no part any more."""
-        try:
-            yield
-        except TrialFailed as error:
-            self.bench.failed[one.name] = str(error)
-            self.trials.pop(one.name, None)
-            self.tell(str(error).splitlines()[0])
-
-
-def warm_up(trial: Trial, load: Load, seconds: float) -> None:
-    """Until the rate of a window is that of the one before, or the windows are used up."""
-    window, before = max(0.05, seconds / 4), 0.0
-    for _ in range(WARM_WINDOWS_MAX):
-        rate = trial.measure(load, window).rate
-        if before and abs(rate - before) <= WARM_RATIO * before:
-            return
-        before = rate
+    with Field(contenders, tell, bench.failed) as field:
+        field.start(ready)
+        for turn in field.rounds(rounds, seed):
+            for name, figures in round_of(field, turn, bench.seconds).items():
+                bench.cells.setdefault(name, cells[name]).rounds.append(figures)
+        for one in field.alive() if is_recycled else ():
+            with field.left_out(one):
+                load, seconds = replace(one.load, recycles=True), max(RECYCLED_SECONDS, bench.seconds)
+                cells[one.name].recycled = field.trials[one.name].measure(load, seconds)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import importlib.util
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from clutch.lab.benching import contender_of
+from clutch.lab.contender import contender_of
+from clutch.lab.field import Tell
 from clutch.lab.load import Figures, Load
 from clutch.lab.setting import Setting
 from clutch.lab.trial import Trial
@@ -116,7 +116,7 @@ def has_gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
-def probe(work: Work, cpus: int, threads_ok: bool, tell: Callable[[str], object]) -> Probe:
+def probe(work: Work, cpus: int, threads_ok: bool, tell: Tell) -> Probe:
     """Raises TrialFailed."""
     first, began = first_of(work), time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -157,7 +157,7 @@ def first_of(work: Work) -> Setting:
     return Setting("auto", 1) if isinstance(work, App | Handler) else Setting("process", 1)
 
 
-def trial_of(work: Work, setting: Setting, tell: Callable[[str], object]) -> Trial:
+def trial_of(work: Work, setting: Setting, tell: Tell) -> Trial:
     return contender_of(work, setting).start(tell)
 
 

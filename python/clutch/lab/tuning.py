@@ -9,21 +9,21 @@ then is what a deployment may expect.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clutch.errors import ClutchError
-from clutch.lab.benching import warm_up
-from clutch.lab.comparing import ROUNDS_MIN, Ratio, ratio_of, rounds_of
+from clutch.lab.comparing import ROUNDS_MIN, Ratio, ratio_of
+from clutch.lab.contender import contender_of
+from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
 from clutch.lab.probing import Probe, probe, space, trial_of
 from clutch.lab.scoring import Basis, basis_of, best_of, scores_of
 from clutch.lab.setting import Setting
-from clutch.lab.trial import Trial, TrialFailed
+from clutch.lab.trial import TrialFailed
 from clutch.lab.work import Work
 
 FINALISTS = 4
@@ -160,7 +160,7 @@ class Search:
     work: Work
     goal: Goal
     until: float
-    tell: Callable[[str], object]
+    tell: Tell
     found: Found
     seed: int = 0
     final_at: float = 0.0
@@ -220,34 +220,38 @@ class Search:
 
     def play(self, finalists: Sequence[Setting]) -> None:
         """Start the last few again, and measure them in turn; then the winner once more."""
-        found, trials = self.found, dict[Setting, Trial]()
+        found = self.found
         least = max(FINAL_SECONDS, (UNITS_SERVED if found.probe.interface else UNITS_CALLED) * found.probe.wall_s)
+        playing = {str(one): one for one in finalists[: self.room(least)]}
+        contenders = [contender_of(self.work, one, self.load_of(one)) for one in playing.values()]
+        failed: dict[str, str] = {}
         try:
-            for setting in finalists[: self.room(least)]:
-                with self.left_out(setting, trials):
-                    trials[setting] = trial_of(self.work, setting, self.tell)
-                    warm_up(trials[setting], self.load_of(setting), least)
-            rounds, window = self.rounds_for(len(trials), least)
-            self.tell(
-                f"the final: {', '.join(map(str, trials))}; {rounds} rounds of {window:.2g} s, about "
-                f"{rounds * len(trials) * (window + BETWEEN_SECONDS):.0f} s"
-            )
-            for nr, order in enumerate(rounds_of(list(trials), rounds, self.seed)):
-                if nr >= ROUNDS_LEAST and time.monotonic() > self.until:
-                    break
-                self.round(order, trials, window)
+            with Field(contenders, self.tell, failed) as field:
+                field.start(lambda one, trial: warm_up(trial, one.load, least))
+                rounds, window = self.rounds_for(len(field.trials), least)
+                seconds = rounds * len(field.trials) * (window + BETWEEN_SECONDS)
+                self.tell(
+                    f"the final: {', '.join(field.trials)}; {rounds} rounds of {window:.2g} s, about {seconds:.0f} s"
+                )
+                for nr, turn in enumerate(field.rounds(rounds, self.seed)):
+                    if nr >= ROUNDS_LEAST and time.monotonic() > self.until:
+                        break
+                    for name, figures in round_of(field, turn, window).items():
+                        found.played.setdefault(playing[name], []).append(figures)
         finally:
-            for trial in trials.values():
-                trial.end()
+            for name, reason in failed.items():
+                found.failed[playing[name]] = reason
+                found.played.pop(playing[name], None)
             if found.played:
                 self.judge()
         if not found.played:
             raise TrialFailed(next(iter(found.failed.values())))
-        with self.left_out(found.winner, {}), trial_of(self.work, found.winner, self.tell) as trial:
-            load = self.load_of(found.winner)
-            warm_up(trial, load, least)
-            found.again = trial.measure(load, AGAIN_WINDOWS * least)
-            found.is_goal_met = self.goal.is_met(found.again)
+        again = contender_of(self.work, found.winner, self.load_of(found.winner))
+        with Field([again], self.tell) as field, field.left_out(again):
+            field.start(lambda one, trial: warm_up(trial, one.load, least))
+            if (trial := field.trials.get(again.name)) is not None:
+                found.again = trial.measure(again.load, AGAIN_WINDOWS * least)
+                found.is_goal_met = self.goal.is_met(found.again)
 
     def room(self, window: float) -> int:
         """As many as there is time to play in as many rounds as tell something."""
@@ -265,27 +269,6 @@ class Search:
         each = max(0.0, self.until - self.spare(least) - time.monotonic()) / max(1, count)
         rounds = max(ROUNDS_LEAST, min(ROUNDS, int(each / (least + BETWEEN_SECONDS))))
         return rounds, max(least, min(FINAL_SECONDS_MAX, each / rounds - BETWEEN_SECONDS))
-
-    def round(self, order: Sequence[Setting], trials: dict[Setting, Trial], window: float) -> None:
-        seen: dict[Setting, Figures] = {}
-        for one in order:
-            if one in trials:
-                with self.left_out(one, trials):
-                    seen[one] = trials[one].measure(self.load_of(one), window)
-        for one, figures in seen.items():
-            self.found.played.setdefault(one, []).append(figures)
-
-    @contextlib.contextmanager
-    def left_out(self, setting: Setting, trials: dict[Setting, Trial]) -> Iterator[None]:
-        """What fails in the final is told, and takes no part in it any more; nor do its rounds count."""
-        try:
-            yield
-        except TrialFailed as error:
-            self.found.failed[setting] = str(error)
-            self.tell(str(error).splitlines()[0])
-            if (trial := trials.pop(setting, None)) is not None:
-                trial.end()
-                self.found.played.pop(setting, None)
 
     def judge(self) -> None:
         found = self.found
@@ -306,7 +289,7 @@ def tune(
     goal: Goal,
     cpus: int,
     budget_s: float,
-    tell: Callable[[str], object],
+    tell: Tell,
     seed: int = 0,
     threads_ok: bool = False,
 ) -> Found:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from clutch.lab import watching
-from clutch.lab.benching import Contender
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.peers import packages, registry
 from clutch.lab.peers.comparison import clutches

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from clutch.errors import ConfigError
-from clutch.lab.benching import Bench, Cell, Contender
+from clutch.lab.benching import Bench, Cell
 from clutch.lab.comparing import Verdict
+from clutch.lab.contender import Contender
 from clutch.lab.drivers import marks
 from clutch.lab.load import Figures, Load
 from clutch.lab.peers import packages, registry

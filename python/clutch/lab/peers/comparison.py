@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from clutch.lab.benching import Bench, Cell, Contender, Group, contender_of
+from clutch.lab.benching import Bench, Cell, play
 from clutch.lab.comparing import Ratio, Verdict, ratio_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.peers.jobs import ours, redis_server
 from clutch.lab.peers.seam import Peer
@@ -82,7 +83,7 @@ def compare(
         part = Bench(bench.work, bench.unit, bench.seconds, bench.machine)
         tell(f"{', '.join(one.name for one in both)}: {rounds * bench.seconds * len(both):.0f} s, and their starts")
         try:
-            Group(part, both, tell).run(rounds, seed, is_recycled=False)
+            play(part, both, rounds, tell, seed)
         except KeyboardInterrupt:
             tell("interrupted: what is whole is kept")
             take(comparison, part, clutch.name)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from clutch.lab.benching import Contender
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.setting import Setting
 from clutch.lab.work import Work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clutch.lab.benching import Contender
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.peers import packages, registry
 from clutch.lab.peers.seam import Face, Peer

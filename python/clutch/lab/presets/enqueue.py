@@ -9,7 +9,7 @@ import os
 import subprocess
 from urllib.parse import urlsplit
 
-from clutch.lab.benching import Contender
+from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.machine import facts
 from clutch.lab.peers.jobs import redis_server

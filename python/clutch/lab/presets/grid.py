@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from clutch.errors import ClutchError
-from clutch.lab.benching import Contender, contender_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.machine import facts
 from clutch.lab.presets import Scale, Tell

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from clutch.lab.benching import Contender, contender_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import PERCENTILES, Figures, Load
 from clutch.lab.machine import facts
 from clutch.lab.presets import Scale, Tell

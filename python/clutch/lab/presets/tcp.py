@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clutch.lab import watching
-from clutch.lab.benching import Contender, contender_of
+from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.machine import facts
 from clutch.lab.presets import Scale, Tell
