@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import Ratio, Verdict, ratio_of_apart
+from clutch.lab.comparing import Ratio, Verdict, ratio_of, ratio_of_apart
 from clutch.lab.contender import Contender
 from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
 from clutch.lab.trial import Trial, TrialFailed
 
-FORMAT = 2
+FORMAT = 3
 """Of saved files."""
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
@@ -43,6 +43,8 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict)
     slots: int | None = None
     recycled: Figures | None = None
+    group: int = 0
+    """Contenders of one group played the same rounds."""
 
     @property
     def middle(self) -> Figures:
@@ -80,6 +82,21 @@ class Bench:
         rounds = [one for cell in self.cells.values() for one in cell.rounds if one.wall_s > 0]
         return statistics.median(one.others_cpu_s / one.wall_s for one in rounds) if rounds else 0.0
 
+    @property
+    def best(self) -> str:
+        """Name of the one with the highest rate."""
+        return max(self.cells, key=lambda name: statistics.median(one.rate for one in self.cells[name].rounds))
+
+    def to(self, name: str) -> dict[str, Ratio]:
+        """Rates of the others to those of one, inside rounds where they played the same."""
+        of, found = self.cells[name], {}
+        for other, cell in self.cells.items():
+            ours, theirs = ([max(one.rate, 1e-9) for one in side.rounds] for side in (cell, of))
+            is_paired = cell.group == of.group and len(ours) == len(theirs)
+            if other != name:
+                found[other] = ratio_of(ours, theirs) if is_paired else ratio_of_apart(ours, theirs)
+        return found
+
     def as_data(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 
@@ -97,7 +114,8 @@ class Bench:
             if not rounds:
                 raise OtherFile(f"{name} has no rounds in it")
             recycled = cell["recycled"] and Figures.of_data(cell["recycled"])
-            bench.cells[name] = Cell(rounds, cell["start_s"], alone, cell["options"], cell["slots"], recycled)
+            facts = (cell["options"], cell["slots"], recycled, cell["group"])
+            bench.cells[name] = Cell(rounds, cell["start_s"], alone, *facts)
         return bench
 
 
@@ -116,7 +134,7 @@ def measure(
         for nr, group in enumerate(groups):
             left = rounds * bench.seconds * sum(map(len, groups[nr:]))
             tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
-            play(bench, group, rounds, tell, seed, is_recycled)
+            play(bench, group, rounds, tell, seed, is_recycled, nr)
     except KeyboardInterrupt:
         tell("interrupted: what is whole is kept")
     bench.cells = {one.name: bench.cells[one.name] for one in contenders if one.name in bench.cells}
@@ -126,7 +144,13 @@ def measure(
 
 
 def play(
-    bench: Bench, contenders: Sequence[Contender], rounds: int, tell: Tell, seed: int, is_recycled: bool = False
+    bench: Bench,
+    contenders: Sequence[Contender],
+    rounds: int,
+    tell: Tell,
+    seed: int,
+    is_recycled: bool = False,
+    group: int = 0,
 ) -> None:
     """Contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
     cells: dict[str, Cell] = {}
@@ -135,7 +159,7 @@ def play(
         warm_up(trial, one.load, bench.seconds)
         slots = trial.hello.get("slots", one.slots)
         alone = None if slots is None else trial.measure(Load(1), max(ALONE_SECONDS, 3 * trial.check_s))
-        cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), slots)
+        cells[one.name] = Cell([], trial.start_s, alone, dict(one.options), slots, group=group)
 
     with Field(contenders, tell, bench.failed) as field:
         field.start(ready)

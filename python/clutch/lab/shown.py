@@ -51,14 +51,14 @@ def figure(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def bench_report(bench: Bench, changes: Mapping[str, Change], cpus: int) -> Report:
+def bench_report(bench: Bench, changes: Mapping[str, Change], cpus: int, ranks: bool = True) -> Report:
     report = Report(f"{bench.work}", bench.machine, data=bench.as_data())
-    lines = []
-    for name, cell in bench.cells.items():
-        change = changes.get(name)
-        more = ["", "", ""] if change is None else [str(change.rate), str(change.cpu or ""), change.verdict.value]
-        lines.append([name, *row_of(cell.middle, cell.ideal(cpus)), *(more if changes else [])])
-    head = ["", *headings(bench.unit), *(["rate to the saved", "per CPU second", ""] if changes else [])]
+    heads, compared = against_columns(changes) if changes else best_columns(bench) if ranks else ([], {})
+    lines = [
+        [name, *row_of(cell.middle, cell.ideal(cpus)), *compared.get(name, [""] * len(heads))]
+        for name, cell in bench.cells.items()
+    ]
+    head = ["", *headings(bench.unit), *heads]
     failed = [f"{name} fails: {reason.splitlines()[0]}" for name, reason in bench.failed.items()]
     report.sheets.append(Sheet("", head, lines, failed))
     report.sheets += [sheet for sheet in (times(bench), replaced(bench)) if sheet is not None]
@@ -81,6 +81,23 @@ def bench_report(bench: Bench, changes: Mapping[str, Change], cpus: int) -> Repo
             for name, change in changes.items()
         }
     return report
+
+
+Columns = tuple[list[str], dict[str, list[str]]]
+"""Their headings, and the cells of each by its name."""
+
+
+def against_columns(changes: Mapping[str, Change]) -> Columns:
+    cells = {name: [str(one.rate), str(one.cpu or ""), one.verdict.value] for name, one in changes.items()}
+    return ["rate to the saved", "per CPU second", ""], cells
+
+
+def best_columns(bench: Bench) -> Columns:
+    """Rates to that of the best, where there are several."""
+    if len(bench.cells) < 2:
+        return [], {}
+    ratios = bench.to(bench.best).items()
+    return ["to the best", ""], {name: [str(ratio), ratio.verdict.value] for name, ratio in ratios}
 
 
 def times(bench: Bench) -> Sheet | None:

@@ -21,6 +21,7 @@ from clutch.lab.names import named
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 90.0
 CHECK_SECONDS_MAX = 60.0
+CONTROL_SECONDS_MAX = 5.0
 LONG_SECONDS = 0.02
 LOOK_SECONDS = 0.02
 BODIES = 64
@@ -32,8 +33,19 @@ HTTP_OK = range(200, 300)
 GRACE_SECONDS = 30.0
 ANSWERS_MIN = 8
 """Durations of a request that a window of a closed loop has at least."""
-ASKS_SECONDS_MIN = 1.0
-"""Shorter measurements are not worth two questions to the server, of a tenth of a second each."""
+
+
+class Control(http.client.HTTPConnection):
+    """To a control socket (docs/operating.md), by its path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("clutch", timeout=CONTROL_SECONDS_MAX)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
 
 
 def start(order: dict[str, Any]) -> ServedDriver:
@@ -60,6 +72,7 @@ class ServedDriver:
             self.check_s = self.check()
             if self.check_s > LONG_SECONDS:  # the first request may have imported something
                 self.check_s = self.check()
+            self.control = self.find_control()
         except BaseException as error:
             self.end()
             if self.program is not None:
@@ -124,19 +137,35 @@ class ServedDriver:
         return found
 
     def hello(self) -> dict[str, Any]:
-        return {"start_s": self.start_s, "check_s": self.check_s, "port": self.port, **self.state()[0]}
+        pool = self.pool()
+        known = {} if pool is None else {"interface": pool["image"]["interface"], "slots": pool["slots"]}
+        return {"start_s": self.start_s, "check_s": self.check_s, "port": self.port, **known}
 
-    def state(self) -> tuple[dict[str, Any], tuple[float, float] | None]:
-        """What `clutch ps` knows: the app's interface, its slots, and seconds that requests have waited and run."""
+    def find_control(self) -> str | None:
+        """The control socket of a server of Clutch."""
         if self.program is None or not self.order.get("is_clutch", "clutch" in self.order.get("command", [])):
-            return {}, None
+            return None
         asked = [sys.executable, "-m", "clutch", "ps", "--pid", str(self.program.pid), "--json"]
         done = subprocess.run(asked, capture_output=True, timeout=30)
         with contextlib.suppress(ValueError, LookupError):
-            pool = json.loads(done.stdout)["pools"][0]
-            known, run = {"interface": pool["image"]["interface"], "slots": pool["slots"]}, pool.get("run_s")
-            return known, None if run is None else (pool["queued_s"], run)
-        return {}, None
+            return str(json.loads(done.stdout)["control"])
+        return None
+
+    def pool(self) -> dict[str, Any] | None:
+        """What the server knows of its pool."""
+        if self.control is None:
+            return None
+        try:
+            with contextlib.closing(Control(self.control)) as connection:
+                connection.request("GET", "/pools")
+                return dict(json.loads(connection.getresponse().read())["pools"][0])
+        except (OSError, http.client.HTTPException, ValueError, LookupError):
+            return None
+
+    def spent(self) -> tuple[float, float] | None:
+        """Seconds that requests have waited and run so far."""
+        pool = self.pool()
+        return None if pool is None or pool.get("run_s") is None else (pool["queued_s"], pool["run_s"])
 
     def pids(self) -> list[int]:
         """Of a server that ran before: the one that was named, or whoever listens here."""
@@ -154,14 +183,13 @@ class ServedDriver:
         if load.rate is None:
             seconds = max(seconds, ANSWERS_MIN * self.check_s)
             ramp = min(self.check_s, seconds / 2)
-        asks = seconds >= ASKS_SECONDS_MIN
-        spent_before = self.state()[1] if asks else None
+        spent_before = self.spent()
         before = watching.usages(self.pids())
         asked = {"seconds": seconds + ramp, "arrivals": arrivals(load), "grace_seconds": GRACE_SECONDS}
         report = json.loads(client.measure(json.dumps(asked)))
         self.check_alive(report)
         used = watching.used(before, watching.usages(self.pids()))
-        spent = self.state()[1] if asks else None
+        spent = self.spent()
         every, sliced = report["answers"], report["series"]
         parts = list(zip(sliced["answers"], sliced["max_us"], strict=True))
         units, wall, errors = every, report["seconds"], report["errors"]

@@ -25,7 +25,7 @@ WHOSE = {
 
 def compare_report(comparison: Comparison, cpus: int) -> Report:
     bench = comparison.bench
-    report = bench_report(bench, {}, cpus)
+    report = bench_report(bench, {}, cpus, ranks=False)
     report.sheets.insert(1, beside(comparison))
     report.advice = [*verdicts(comparison), *unknown(comparison), *report.advice]
     report.notes += settings(comparison)
