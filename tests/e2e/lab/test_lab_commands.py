@@ -67,7 +67,7 @@ def test_what_is_saved_is_compared_with(folder: Path) -> None:
     assert worse.returncode == 3 and "worse" in worse.stdout
     kept.write_text('{"format": 99}')
     old = clutch(*ask, "--against", str(kept), cwd=folder, timeout=SECONDS_MAX)
-    assert old.returncode == 1 and "format 2" in old.stderr and "save it anew" in old.stderr
+    assert old.returncode == 1 and "format 3" in old.stderr and "save it anew" in old.stderr
 
 
 @pytest.mark.parametrize(
@@ -253,4 +253,4 @@ def test_a_tuning_can_be_written(folder: Path) -> None:
 def test_a_tuning_of_an_app_ends_with_flags_of_serve(served: Path) -> None:
     done = clutch("tune", "served:app", "--path", "/", "--budget", "10s", cwd=served, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stderr
-    assert "clutch serve: -k async -w" in done.stdout and "an ASGI app" in done.stdout
+    assert "clutch serve served:app -k async -w" in done.stdout and "an ASGI app" in done.stdout
