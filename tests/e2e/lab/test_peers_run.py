@@ -26,7 +26,7 @@ from clutch.lab.load import Load
 from clutch.lab.peers import packages, registry
 from clutch.lab.peers.comparison import clutches
 from clutch.lab.peers.seam import Face, Peer
-from clutch.lab.trial import Trial
+from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import App, Calls, JobRun, Request, Work
 
 WORKERS = 2
@@ -210,6 +210,10 @@ def notes(name: str, folder: Path) -> JobRun:
 @pytest.mark.parametrize("name", ["note", "note_async"])
 @pytest.mark.parametrize("peer", able("jobs"))
 def test_a_queue_runs_each_job_once(peer: Peer, name: str, folder: Path) -> None:
+    if (peer.name, name) == ("celery gevent", "note_async"):
+        with pytest.raises(TrialFailed, match="asyncio does not run where gevent"):
+            run_jobs(contender(peer, notes(name, folder), "jobs"), folder)
+        return
     run_jobs(contender(peer, notes(name, folder), "jobs"), folder)
 
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ def job(**kwargs: Any) -> None:
     began = time.time()
     function = the_function()
     if inspect.iscoroutinefunction(function):
+        if is_patched():
+            raise RuntimeError("it is an `async def`, and asyncio does not run where gevent has patched the selectors")
         asyncio.run(function(**kwargs))
     else:
         function(**kwargs)
@@ -45,6 +48,11 @@ async def job_async(**kwargs: Any) -> None:
 def native() -> Callable[..., Any]:
     """The job as a queue wants it that runs both `def` and `async def`."""
     return job_async if inspect.iscoroutinefunction(the_function()) else job
+
+
+def is_patched() -> bool:
+    gevent: Any = sys.modules.get("gevent.monkey")
+    return gevent is not None and bool(gevent.is_module_patched("select"))
 
 
 def environment(module: str, name: str, folder: Path) -> dict[str, str]:
