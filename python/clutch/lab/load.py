@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 FIGURE_MAX = 1e15
@@ -109,8 +111,43 @@ class Figures:
 
 
 def typical(rounds: Sequence[Figures]) -> Figures:
-    """The round with the middle rate."""
-    return sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
+    """The round with the middle rate, with the latencies of all of them: one short round has too few for its tail."""
+    middle = sorted(rounds, key=lambda one: one.rate)[len(rounds) // 2]
+    if len(rounds) == 1 or not middle.curve:
+        return middle
+    at = Spread(rounds).at
+    latency_s = {percentile: at(float(percentile)) for percentile in middle.latency_s}
+    return replace(middle, latency_s=latency_s, curve=[(percent, at(percent)) for percent, _ in middle.curve])
+
+
+class Spread:
+    """Latencies of several rounds together, from the curve of each: between two of its points it rises evenly,
+    if more than one unit is between them."""
+
+    def __init__(self, rounds: Sequence[Figures]) -> None:
+        changes: list[tuple[float, float, float]] = []
+        for one in rounds:
+            for (low, begin), (high, end) in itertools.pairwise(one.curve):
+                units = one.units * (high - low) / 100
+                if end > begin and units > 1:
+                    changes += [(begin, units / (end - begin), 0.0), (end, -units / (end - begin), 0.0)]
+                else:
+                    changes.append((end, 0.0, units))
+        self.seconds, self.units = [0.0], [0.0]
+        slope = total = 0.0
+        for at, change, units in sorted(changes):
+            total += max(0.0, slope) * (at - self.seconds[-1]) + units
+            slope += change
+            self.seconds.append(at)
+            self.units.append(total)
+
+    def at(self, percent: float) -> float:
+        """Seconds that so many percent of all units took at most."""
+        wanted = percent / 100 * self.units[-1]
+        after = min(bisect.bisect_left(self.units, wanted, lo=1), len(self.units) - 1)
+        begin, end = self.units[after - 1], self.units[after]
+        part = (wanted - begin) / (end - begin) if end > begin else 1.0
+        return self.seconds[after - 1] + min(1.0, max(0.0, part)) * (self.seconds[after] - self.seconds[after - 1])
 
 
 def latencies_of(report: dict[str, Any], units: int) -> dict[str, Any]:

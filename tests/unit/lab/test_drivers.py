@@ -19,7 +19,7 @@ from clutch.lab.comparing import Verdict
 from clutch.lab.drivers.calls import Closed, dues, found, series
 from clutch.lab.drivers.served import bodies_of, encoded
 from clutch.lab.generator import Latencies
-from clutch.lab.load import Figures, Load, latencies_of
+from clutch.lab.load import Figures, Load, latencies_of, typical
 from clutch.lab.setting import Setting
 from clutch.lab.work import App, Calls, Request, Url, serve_flags
 
@@ -66,6 +66,21 @@ def test_percentiles_are_right_to_three_digits() -> None:
     shown = latencies_of(latencies.report(), 1000)
     for percentile, seconds in {"50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999}.items():
         assert shown["latency_s"][percentile] == pytest.approx(seconds, rel=0.002)
+
+
+def test_rounds_together_have_the_percentiles_of_all_their_latencies() -> None:
+    draw = random.Random(3)
+    samples = [[draw.lognormvariate(-4 + 0.3 * (nr % 3), 1) for _ in range(50 + 10 * nr)] for nr in range(30)]
+    rounds = []
+    for values in samples:
+        latencies = Latencies()
+        latencies.record_many(values)
+        rounds.append(figures(units=len(values), **latencies_of(latencies.report(), len(values))))
+    found, everything = typical(rounds).latency_s, sorted(itertools.chain(*samples))
+    for percentile, most in {"50": 0.01, "90": 0.01, "99": 0.03, "99.9": 0.2}.items():
+        true = everything[min(len(everything) - 1, int(len(everything) * float(percentile) / 100))]
+        assert found[percentile] == pytest.approx(true, rel=most), percentile
+    assert typical(rounds).curve[-1][1] == pytest.approx(everything[-1], rel=0.001)
 
 
 def test_what_is_no_function_is_refused() -> None:
