@@ -2,13 +2,14 @@
 # redis-py 8 adds a job twice, and says so only by its answer, if the server takes longer than 5 s; and a blpop that
 # shall wait for 7 s waits for a minute and then raises.
 #
-# Seen: redis-py 8.1.0, Redis 7.0.15, CPython 3.11.7, `redis.Redis()` with no options: while a script of another client
-# keeps the server busy for 7 s, one rpush gives 2, and the list has the job twice; busy for 3 s, once. blpop("empty", 7)
-# raises TimeoutError after 55 s and more. With socket_timeout=None the job is added once, and blpop gives None after 7 s.
+# Seen: redis-py 8.1.0, Redis 7.0.15, CPython 3.11.7, `redis.Redis()` with no options: while a script of another
+# client keeps the server busy for 7 s, one rpush gives 2, and the list has the job twice; busy for 3 s, once.
+# blpop("empty", 7) raises TimeoutError after 55 s and more. With socket_timeout=None the job is added once, and blpop
+# gives None after 7 s.
 #
-# Why: 8.0 has a socket timeout of 5 s by default, and a client repeats up to ten times what has timed out, writes, too.
-# The server still reads the first rpush when it is free, though the client has closed that connection. blpop sets no
-# longer timeout for itself: each try waits for 5 s, and the eleventh raises.
+# Why: 8.0 has a socket timeout of 5 s by default, and a client repeats up to ten times what has timed out, writes,
+# too. The server still reads the first rpush when it is free, though the client has closed that connection. blpop
+# sets no longer timeout for itself: each try waits for 5 s, and the eleventh raises.
 #
 # Fails if this changes. Exit 2: there is no redis-server here.
 set -euo pipefail

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A worker of taskiq with a list of Redis breaks off the job that it runs, for good, when no other job has come for 5 s.
+# A worker of taskiq with a list of Redis breaks off the job that it runs, for good, if no other has come for 5 s.
 #
-# Seen: taskiq 0.13.0, taskiq-redis 1.2.4, redis-py 8.1.0, Redis 7.0.15, CPython 3.11.7, one worker, ListQueueBroker(url)
-# with no options: one job of 9 s begins, and after 5 s the worker says "Waiting for 1 running tasks to complete...", and
-# is dead before the job is done. Its successor finds an empty list. A worker that does nothing ends every 5 s, too. With
-# ListQueueBroker(url, socket_timeout=None) the job is done.
+# Seen: taskiq 0.13.0, taskiq-redis 1.2.4, redis-py 8.1.0, Redis 7.0.15, CPython 3.11.7, one worker,
+# ListQueueBroker(url) with no options: one job of 9 s begins, and after 5 s the worker says "Waiting for 1 running
+# tasks to complete...", and is dead before the job is done. Its successor finds an empty list. A worker that does
+# nothing ends every 5 s, too. With ListQueueBroker(url, socket_timeout=None) the job is done.
 #
-# Why: taskiq-redis 1.2.4 asks for redis-py 8, which gives up a read after 5 s by default. The brpop that waits for the
-# next job has no end of its own, so it raises redis.TimeoutError, which `listen` does not catch: it catches Python's
-# ConnectionError, and this is none. What raises there ends the worker and its event loop, with the job in it. brpop
-# takes a job off the list before it begins, so nobody has it any more.
+# Why: taskiq-redis 1.2.4 asks for redis-py 8, which gives up a read after 5 s by default. The brpop that waits for
+# the next job has no end of its own, so it raises redis.TimeoutError, which `listen` does not catch: it catches
+# Python's ConnectionError, and this is none. What raises there ends the worker and its event loop, with the job in
+# it. brpop takes a job off the list before it begins, so nobody has it any more.
 #
 # Fails if this changes. Exit 2: there is no redis-server here.
 set -euo pipefail

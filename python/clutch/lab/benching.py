@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import Ratio, Verdict, ratio_of, ratio_of_apart
+from clutch.lab.comparing import ROUNDS_MIN, Ratio, Verdict, ratio_of, ratio_of_apart
 from clutch.lab.contender import Contender
 from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
@@ -16,6 +16,8 @@ from clutch.lab.trial import Trial, TrialFailed
 
 FORMAT = 3
 """Of saved files."""
+EACH_SECONDS = 6.0
+ROUNDS_MAX = 60
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
@@ -122,17 +124,19 @@ class Bench:
 def measure(
     bench: Bench,
     contenders: Sequence[Contender],
-    rounds: int,
+    rounds: int | None,
     tell: Tell,
     seed: int = 0,
     alive_max: int = ALIVE_MAX,
     is_recycled: bool = False,
 ) -> Bench:
-    """Measure each in each round. Whoever fails is told and left out. Raises TrialFailed where nobody works."""
+    """Measure each in each round. Whoever fails is told and left out. Raises TrialFailed where nobody works. `rounds`:
+    None: as many as a few seconds of each are enough for."""
     groups = [contenders[nr : nr + alive_max] for nr in range(0, len(contenders), alive_max)]
     try:
         for nr, group in enumerate(groups):
-            left = rounds * bench.seconds * sum(map(len, groups[nr:]))
+            each = EACH_SECONDS if rounds is None else rounds * bench.seconds
+            left = each * sum(map(len, groups[nr:]))
             tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
             play(bench, group, rounds, tell, seed, is_recycled, nr)
     except KeyboardInterrupt:
@@ -146,7 +150,7 @@ def measure(
 def play(
     bench: Bench,
     contenders: Sequence[Contender],
-    rounds: int,
+    rounds: int | None,
     tell: Tell,
     seed: int,
     is_recycled: bool = False,
@@ -163,6 +167,8 @@ def play(
 
     with Field(contenders, tell, bench.failed) as field:
         field.start(ready)
+        if rounds is None:
+            rounds = rounds_for(max((trial.least_s for trial in field.trials.values()), default=0.0), bench.seconds)
         for turn in field.rounds(rounds, seed):
             for name, figures in round_of(field, turn, bench.seconds).items():
                 bench.cells.setdefault(name, cells[name]).rounds.append(figures)
@@ -170,6 +176,12 @@ def play(
             with field.left_out(one):
                 load, seconds = replace(one.load, recycles=True), max(RECYCLED_SECONDS, bench.seconds)
                 cells[one.name].recycled = field.trials[one.name].measure(load, seconds)
+
+
+def rounds_for(least_s: float, seconds: float) -> int:
+    """As many windows as EACH_SECONDS are enough for, if each is as long as it must be for such units: many short ones
+    tell more than a few long ones, as what disturbs a machine lasts longer than they do."""
+    return max(ROUNDS_MIN, min(ROUNDS_MAX, round(EACH_SECONDS / max(seconds, least_s))))
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class Trial:
             raise
         self.start_s: float = self.hello["start_s"]
         self.check_s: float = self.hello["check_s"]
+        self.least_s: float = self.hello.get("least_s", 0.0)
+        """Shorter windows are made as long as this."""
         self.is_async: bool = self.hello.get("is_async", False)
 
     def measure(self, load: Load, seconds: float) -> Figures:

@@ -17,10 +17,12 @@ CLIENTS = 64
 
 
 class Work(Protocol):
-    """`profiles`: those that it can run under; empty: it runs already. `unit`: what is counted."""
+    """`profiles`: those that it can run under; empty: it runs already. `unit`: what is counted. `seconds`: of one
+    measurement, unless somebody says."""
 
     profiles: ClassVar[tuple[str, ...]]
     unit: ClassVar[str]
+    seconds: ClassVar[float]
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         """What the runner is told: `kind`, and what the driver of that kind needs, as JSON can say it."""
@@ -41,6 +43,7 @@ class Calls:
     kwargs: dict[str, Any] = field(default_factory=dict)
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     unit: ClassVar[str] = "calls"
+    seconds: ClassVar[float] = 0.1
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         assert setting is not None
@@ -86,6 +89,7 @@ class App:
     """More flags of `clutch serve`."""
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     unit: ClassVar[str] = "requests"
+    seconds: ClassVar[float] = 0.2
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         assert setting is not None
@@ -110,6 +114,7 @@ class Handler:
     until: bytes | None = None
     profiles: ClassVar[tuple[str, ...]] = ("process", "thread", "async")
     unit: ClassVar[str] = "answers"
+    seconds: ClassVar[float] = 0.2
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         assert setting is not None
@@ -137,6 +142,7 @@ class Url:
     pid: int | None = None
     profiles: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "requests"
+    seconds: ClassVar[float] = 0.2
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         at = urlsplit(self.url)
@@ -162,6 +168,7 @@ class JobRun:
     store: str | None = None
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     unit: ClassVar[str] = "jobs"
+    seconds: ClassVar[float] = 1.0
 
     def order(self, setting: Setting | None) -> dict[str, Any]:
         assert setting is not None

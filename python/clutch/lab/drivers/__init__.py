@@ -22,7 +22,8 @@ class Driver(Protocol):
     """Work that has been started and checked. `end` is called once, whatever happened."""
 
     def hello(self) -> dict[str, Any]:
-        """`start_s`: from nothing to ready; `check_s`: of the first unit; `is_async`; more that is known of it."""
+        """`start_s`: from nothing to ready; `check_s`: of one unit; `least_s`: of a window that tells
+        anything; `is_async`; more that is known of it."""
         ...
 
     def pids(self) -> list[int]:

@@ -136,7 +136,8 @@ class CallsDriver:
 
     def hello(self) -> dict[str, Any]:
         is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
-        return {"start_s": self.start_s, "check_s": self.check_s, "is_async": is_async}
+        times = {"start_s": self.start_s, "check_s": self.check_s, "least_s": CALLS_MIN * self.check_s}
+        return {**times, "is_async": is_async}
 
     def pids(self) -> list[int]:
         return self.executor.pids()

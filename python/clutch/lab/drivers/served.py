@@ -139,7 +139,8 @@ class ServedDriver:
     def hello(self) -> dict[str, Any]:
         pool = self.pool()
         known = {} if pool is None else {"interface": pool["image"]["interface"], "slots": pool["slots"]}
-        return {"start_s": self.start_s, "check_s": self.check_s, "port": self.port, **known}
+        times = {"start_s": self.start_s, "check_s": self.check_s, "least_s": ANSWERS_MIN * self.check_s}
+        return {**times, "port": self.port, **known}
 
     def find_control(self) -> str | None:
         """The control socket of a server of Clutch."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from clutch.lab.benching import Bench, Cell, play
+from clutch.lab.benching import EACH_SECONDS, Bench, Cell, play
 from clutch.lab.comparing import Ratio, Verdict, ratio_of
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Figures, Load
@@ -73,7 +73,7 @@ def compare(
     comparison: Comparison,
     with_stores: Mapping[str | None, Contender],
     contenders: Mapping[str, Contender],
-    rounds: int,
+    rounds: int | None,
     tell: Callable[[str], object],
     seed: int = 0,
 ) -> None:
@@ -81,7 +81,8 @@ def compare(
     for clutch, group in groups(comparison.peers, with_stores, contenders):
         bench, both = comparison.bench, [clutch, *group]
         part = Bench(bench.work, bench.unit, bench.seconds, bench.machine)
-        tell(f"{', '.join(one.name for one in both)}: {rounds * bench.seconds * len(both):.0f} s, and their starts")
+        each = EACH_SECONDS if rounds is None else rounds * bench.seconds
+        tell(f"{', '.join(one.name for one in both)}: {each * len(both):.0f} s, and their starts")
         try:
             play(part, both, rounds, tell, seed)
         except KeyboardInterrupt:
