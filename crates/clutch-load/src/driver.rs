@@ -251,6 +251,7 @@ impl Run<'_> {
     /// Requests under way have taken at least so long. Their answers are not to be taken for those of later ones.
     fn end(&mut self) {
         let now = self.now();
+        self.figures.offered = self.schedule.offered(now);
         for waited in self.schedule.unanswered(now) {
             self.figures.unanswered(now, waited);
         }

@@ -82,6 +82,7 @@ pub struct Figures {
     series: Vec<Interval>,
     last_answer: Duration,
     /// What the thread counts itself, at its end.
+    pub offered: u64,
     pub reconnects: u64,
     pub received_bytes: u64,
     cpu: Duration,
@@ -100,6 +101,8 @@ struct Interval {
 pub struct Report {
     /// From the beginning to the planned end, or to the last answer where that came later.
     pub seconds: f64,
+    /// Requests that were due within the planned time, answered or not: in a closed loop, those that were sent.
+    pub offered: u64,
     /// Good ones.
     pub answers: u64,
     /// Counts of requests that failed, and of attempts to connect, by their kind.
@@ -149,6 +152,7 @@ impl Figures {
             interval: (duration / INTERVALS).max(INTERVAL_MIN),
             series: Vec::new(),
             last_answer: Duration::ZERO,
+            offered: 0,
             reconnects: 0,
             received_bytes: 0,
             cpu: Duration::ZERO,
@@ -232,6 +236,7 @@ impl Figures {
             *ours = Interval { answers: ours.answers + theirs.answers, max: ours.max.max(theirs.max) };
         }
         self.last_answer = self.last_answer.max(other.last_answer);
+        self.offered += other.offered;
         self.reconnects += other.reconnects;
         self.received_bytes += other.received_bytes;
         self.cpu += other.cpu;
@@ -242,6 +247,7 @@ impl Figures {
     pub fn report(self, duration: Duration) -> Report {
         Report {
             seconds: duration.max(self.last_answer).as_secs_f64(),
+            offered: self.offered,
             answers: self.by_connection.iter().sum(),
             errors: self.errors.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
             reconnects: self.reconnects,
@@ -299,10 +305,12 @@ mod tests {
         other.answered(0, 1, ms(120), ms(5));
         other.bad_status("GET /", 503, ms(20));
         other.failed(&Failed::Closed, ms(70));
+        (one.offered, other.offered) = (3, 4);
         one.ran(ms(100), ms(10));
         other.ran(ms(100), ms(60));
         let report = Figures::merged(vec![one, other]).unwrap().report(ms(5000));
         assert_eq!((report.answers, report.by_connection, report.by_request), (2, vec![0, 1, 1], vec![1, 1]));
+        assert_eq!(report.offered, 7);
         assert_eq!(report.errors, BTreeMap::from([("closed".into(), 2), ("status 503".into(), 1)]));
         assert_eq!(report.first_error.as_deref(), Some("GET /: status 503"));
         assert_eq!((report.series.answers, report.series.max_us), (vec![0, 2], vec![0.0, 5_000.0]));

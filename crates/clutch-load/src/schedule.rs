@@ -84,13 +84,15 @@ pub struct Schedule {
     under_way: Vec<Option<Duration>>,
     /// Of these, how many carry something.
     carrying: usize,
+    /// Requests that were given to connections.
+    sent: u64,
 }
 
 impl Schedule {
     /// None of the connections is idle before it is said.
     pub fn new(dues: Option<Dues>, connections: usize, duration: Duration) -> Schedule {
         let dues = dues.map(Iterator::peekable);
-        Schedule { dues, duration, idle: VecDeque::new(), under_way: vec![None; connections], carrying: 0 }
+        Schedule { dues, duration, idle: VecDeque::new(), under_way: vec![None; connections], carrying: 0, sent: 0 }
     }
 
     /// The connection can carry a request.
@@ -105,6 +107,7 @@ impl Schedule {
         self.dues.as_mut().and_then(Iterator::next);
         self.under_way[connection] = Some(due);
         self.carrying += 1;
+        self.sent += 1;
         Some(Start { connection, late: (since <= due).then(|| now - due) })
     }
 
@@ -144,11 +147,21 @@ impl Schedule {
         (0..self.under_way.len()).filter(|connection| self.under_way[*connection].is_some()).collect()
     }
 
+    /// Returns the number of requests that were due, sent or not; of a closed loop, that were sent.
+    pub fn offered(&self, now: Duration) -> u64 {
+        self.sent + self.never_sent(now).count() as u64
+    }
+
     /// Returns the waits of requests that were due and have no answer, sent or not.
     pub fn unanswered(&self, now: Duration) -> Vec<Duration> {
+        let dues = self.under_way.iter().flatten().copied().chain(self.never_sent(now));
+        dues.map(|due| now.saturating_sub(due)).collect()
+    }
+
+    /// When those were due that no connection has been given.
+    fn never_sent(&self, now: Duration) -> impl Iterator<Item = Duration> {
         let end = self.duration.min(now);
-        let never_sent = self.dues.clone().into_iter().flatten().take_while(|due| *due < end);
-        self.under_way.iter().flatten().copied().chain(never_sent).map(|due| now.saturating_sub(due)).collect()
+        self.dues.clone().into_iter().flatten().take_while(move |due| *due < end)
     }
 }
 
@@ -227,6 +240,7 @@ mod tests {
         assert!(!schedule.is_over(ms(10), ms(5)));
         assert!(schedule.is_over(ms(15), ms(5)), "connection 0 has had its grace");
         assert_eq!((schedule.unanswered(ms(15)), schedule.carrying()), (vec![ms(15)], vec![0]));
+        assert_eq!(schedule.offered(ms(15)), 3, "that is what was sent");
     }
 
     #[test]
@@ -234,6 +248,7 @@ mod tests {
         let mut schedule = schedule(even(1000.0), 1, ms(4));
         assert_eq!(sends(&mut schedule, ms(3)), [0]);
         assert_eq!(schedule.unanswered(ms(20)), [ms(20), ms(19), ms(18), ms(17)]);
+        assert_eq!((schedule.offered(ms(20)), schedule.offered(ms(2))), (4, 2), "an early end makes fewer due");
     }
 
     #[test]
@@ -299,6 +314,7 @@ mod tests {
             }
             dues.extend(schedule.unanswered(now).into_iter().map(|latency| now - latency));
             dues.sort();
+            prop_assert_eq!(schedule.offered(now), dues.len() as u64);
             let all = (0..).map(|nr| Duration::from_nanos((nr as f64 * 1e9 / rate) as u64));
             prop_assert_eq!(dues, all.take_while(|due| *due < duration).collect::<Vec<_>>());
         }

@@ -42,6 +42,7 @@ fn simulated(
             figures.answered(connection, 0, now, latency);
         }
     }
+    figures.offered = schedule.offered(now);
     figures.report(duration)
 }
 
@@ -78,7 +79,7 @@ fn percentiles_are_those_of_the_server() {
 fn a_freeze_shows_in_an_open_loop() {
     let open = Arrivals::Even { per_second: 1000.0 };
     let report = simulated(open, 2000, ms(10_000), frozen(ms(5)));
-    assert_eq!((report.answers, report.waited), (10_000, 0));
+    assert_eq!((report.offered, report.answers, report.waited), (10_000, 10_000, 0));
     assert!(is_near(report.latencies.p99_us, ms(1000 - 100 + 5)), "{report:?}");
     assert!(is_near(report.latencies.p50_us, ms(5)), "{report:?}");
     let (answers, max_us) = (&report.series.answers, &report.series.max_us);

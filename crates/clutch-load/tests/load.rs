@@ -121,10 +121,27 @@ fn an_open_loop_sends_what_was_asked_for_and_no_more() {
     let mut load = load(http_server(|_, _| Some(FINE.into())), 4, 2, r#"{"http": {"requests": [{"path": "/"}]}}"#, &[]);
     let even = r#"{"seconds": 0.2, "grace_seconds": 20, "arrivals": {"even": {"per_second": 500}}}"#;
     let report = measure(&mut load, even);
-    assert_eq!((report.answers, report.errors.len()), (100, 0), "{report:?}");
+    assert_eq!((report.offered, report.answers, report.errors.len()), (100, 100, 0), "{report:?}");
     let poisson = r#"{"seconds": 0.2, "grace_seconds": 20, "arrivals": {"poisson": {"per_second": 500}}}"#;
-    let counts = [0, 1].map(|_| measure(&mut load, poisson).answers);
+    let reports = [0, 1].map(|_| measure(&mut load, poisson));
+    assert!(reports.iter().all(|report| report.offered == report.answers), "{reports:?}");
+    let counts = reports.map(|report| report.answers);
     assert!(counts[0] == counts[1] && (50..150).contains(&counts[0]), "the same at each time: {counts:?}");
+}
+
+#[test]
+fn what_is_offered_does_not_depend_on_the_answers() {
+    let address = server(|nr, stream| {
+        let mut stream = BufReader::new(stream);
+        while request(&mut stream).is_some() {
+            if nr == 0 {
+                stream.get_mut().write_all(FINE.as_bytes()).unwrap();
+            }
+        }
+    });
+    let plan = r#"{"seconds": 0.1, "grace_seconds": 0.2, "arrivals": {"even": {"per_second": 100}}}"#;
+    let report = measure(&mut http_load(address, 2), plan);
+    assert_eq!((report.offered, report.answers, report.errors["timeout"]), (10, 9, 1), "{report:?}");
 }
 
 #[test]
