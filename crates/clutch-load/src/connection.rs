@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 use super::answer::{Answer, Reader};
 use super::plan::Address;
 use super::requests::{Place, Requests};
+use super::reuse::Reuse;
 
 /// How long a connection may take until it can carry a request.
 pub const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,6 +27,7 @@ pub struct Connection {
     place: Place,
     sent: usize,
     reader: Reader,
+    reuse: Reuse,
     /// Whether the poller also tells when it takes bytes.
     is_told_of_room: bool,
 }
@@ -66,6 +68,17 @@ pub enum Failed {
     Io(io::Error),
 }
 
+impl Failed {
+    /// The server has ended the connection, in one way or another.
+    pub fn is_close(&self) -> bool {
+        match self {
+            Failed::Closed => true,
+            Failed::Wrong(_) => false,
+            Failed::Io(error) => matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe),
+        }
+    }
+}
+
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Failed {
         Failed::Io(error)
@@ -91,7 +104,8 @@ impl Connection {
     pub fn new(nr: usize, requests: &Requests, now: Instant) -> Connection {
         let (state, reader) = (State::Down { until: now }, requests.reader.clone());
         let token = nr as u64;
-        Connection { token, socket: None, state, place: Place::default(), sent: 0, reader, is_told_of_room: false }
+        let (place, reuse) = (Place::default(), Reuse::default());
+        Connection { token, socket: None, state, place, sent: 0, reader, reuse, is_told_of_room: false }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -102,9 +116,15 @@ impl Connection {
         matches!(self.state, State::Down { .. })
     }
 
-    /// Which kind of request it carries, or carried last.
-    pub fn kind(&self) -> usize {
-        self.place.kind
+    /// The request that it carries, or carried last.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether what it carries, which has failed so, is to be sent again once it is open again.
+    pub fn is_retried(&self, requests: &Requests, failed: &Failed) -> bool {
+        let is_idempotent = requests.kinds[self.place.kind].is_idempotent;
+        self.state == State::UnderWay && self.reuse.is_retried(is_idempotent, failed)
     }
 
     /// Closes what is open, and begins to connect.
@@ -142,6 +162,7 @@ impl Connection {
         self.place = place;
         self.sent = 0;
         self.state = State::UnderWay;
+        self.reuse.sends();
         self.reader.begin(shared.requests.kinds[place.kind].is_head);
         let sent = self.flush(shared.requests.message(place))?;
         self.watch(shared.poller, !sent)
@@ -171,6 +192,7 @@ impl Connection {
                 };
                 answer.closes |= kind.closes || self.sent < requests.message(self.place).len();
                 self.state = State::Idle;
+                self.reuse.answered();
                 Ok(Progress::Answered(answer))
             }
         }
@@ -196,6 +218,7 @@ impl Connection {
 
     fn opened(&mut self, shared: &mut Shared<'_>) -> Result<Progress, Failed> {
         self.state = State::Idle;
+        self.reuse = Reuse::default();
         self.reader = shared.requests.reader.clone();
         self.watch(shared.poller, false)?;
         Ok(Progress::Opened)
@@ -208,7 +231,10 @@ impl Connection {
         let answer = match self.receive(shared)? {
             None => None,
             Some(0) => Some(self.reader.end().ok_or(Failed::Closed)?),
-            Some(count) => self.reader.take(&shared.buffer[..count]).map_err(|wrong| Failed::Wrong(wrong.0))?,
+            Some(count) => {
+                self.reuse.hears();
+                self.reader.take(&shared.buffer[..count]).map_err(|wrong| Failed::Wrong(wrong.0))?
+            }
         };
         if answer.is_none() {
             self.watch(shared.poller, !sent?)?;

@@ -12,7 +12,7 @@ use super::answer::Answer;
 use super::connection::{Connection, Failed, OPEN_TIMEOUT, Progress, Shared};
 use super::figures::Figures;
 use super::plan::{Address, Measure, Plan};
-use super::requests::{Order, Requests};
+use super::requests::{Order, Place, Requests};
 use super::schedule::{Dues, Schedule, Share};
 
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -155,7 +155,7 @@ impl Run<'_> {
         while !self.schedule.is_over(self.now(), self.grace) && !is_stopped.load(Relaxed) {
             while let Some(start) = self.schedule.next(self.now()) {
                 self.figures.sent(start.late);
-                self.send(start.connection);
+                self.send_next(start.connection);
             }
             self.look_after();
             self.wait(&mut ready)?;
@@ -181,8 +181,12 @@ impl Run<'_> {
         }
     }
 
-    fn send(&mut self, connection: usize) {
+    fn send_next(&mut self, connection: usize) {
         let place = self.driver.order.next(&self.driver.requests);
+        self.send(connection, place);
+    }
+
+    fn send(&mut self, connection: usize, place: Place) {
         let sent = self.driver.with(connection, |connection, shared, _| connection.send(shared, place));
         sent.unwrap_or_else(|failed| self.lose(connection, &failed));
     }
@@ -190,10 +194,7 @@ impl Run<'_> {
     fn progress(&mut self, connection: usize) {
         match self.driver.with(connection, Connection::progress) {
             Ok(Progress::Nothing) => {}
-            Ok(Progress::Opened) => {
-                self.driver.opened += 1;
-                self.schedule.idle(connection, self.now());
-            }
+            Ok(Progress::Opened) => self.opened(connection),
             Ok(Progress::Answered(answer)) => self.answered(connection, answer),
             Ok(Progress::Left) => {
                 self.schedule.lost(connection);
@@ -203,10 +204,21 @@ impl Run<'_> {
         }
     }
 
+    /// A request that the connection has cost before goes first.
+    fn opened(&mut self, connection: usize) {
+        self.driver.opened += 1;
+        if self.schedule.carries(connection) {
+            self.figures.sent_again();
+            self.send(connection, self.driver.connections[connection].place());
+        } else {
+            self.schedule.idle(connection, self.now());
+        }
+    }
+
     fn answered(&mut self, connection: usize, answer: Answer) {
         let now = self.now();
         let latency = self.schedule.answered(connection, now);
-        let kind = self.driver.connections[connection].kind();
+        let kind = self.driver.connections[connection].place().kind;
         if answer.is_fine() {
             self.figures.answered(connection, kind, now, latency);
         } else {
@@ -220,8 +232,11 @@ impl Run<'_> {
         }
     }
 
-    /// What a connection carried that failed has failed, and it is opened again.
+    /// What a connection carried that failed has failed, unless it is to be sent again; and it is opened again.
     fn lose(&mut self, connection: usize, failed: &Failed) {
+        if self.driver.connections[connection].is_retried(&self.driver.requests, failed) {
+            return self.open(connection);
+        }
         self.schedule.lost(connection);
         self.figures.failed(failed, self.now());
         if !self.driver.connections[connection].is_down() {
@@ -231,7 +246,7 @@ impl Run<'_> {
 
     fn open(&mut self, connection: usize) {
         if let Err(failed) = self.driver.with(connection, Connection::open) {
-            self.figures.failed(&failed, self.now());
+            self.lose(connection, &failed);
         }
     }
 
@@ -243,7 +258,7 @@ impl Run<'_> {
         self.next_tick = now + TICK;
         for connection in 0..self.driver.connections.len() {
             if let Err(failed) = self.driver.with(connection, Connection::look_after) {
-                self.figures.failed(&failed, self.now());
+                self.lose(connection, &failed);
             }
         }
     }

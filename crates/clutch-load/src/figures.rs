@@ -81,6 +81,7 @@ pub struct Figures {
     interval: Duration,
     series: Vec<Interval>,
     last_answer: Duration,
+    retried: u64,
     /// What the thread counts itself, at its end.
     pub offered: u64,
     pub reconnects: u64,
@@ -108,6 +109,9 @@ pub struct Report {
     /// Counts of requests that failed, and of attempts to connect, by their kind.
     pub errors: BTreeMap<String, u64>,
     pub first_error: Option<String>,
+    /// Requests over HTTP that were sent once more, as clients do: idempotent ones, lost when the server closed a
+    /// connection that it had kept alive. The latency counts from the first time; a second failure is an error.
+    pub retried: u64,
     /// Connections that were opened again.
     pub reconnects: u64,
     pub received_bytes: u64,
@@ -152,6 +156,7 @@ impl Figures {
             interval: (duration / INTERVALS).max(INTERVAL_MIN),
             series: Vec::new(),
             last_answer: Duration::ZERO,
+            retried: 0,
             offered: 0,
             reconnects: 0,
             received_bytes: 0,
@@ -166,6 +171,11 @@ impl Figures {
             Some(late) => self.lates.record(late),
             None => self.waited += 1,
         }
+    }
+
+    /// A request that its connection has cost is sent again.
+    pub fn sent_again(&mut self) {
+        self.retried += 1;
     }
 
     /// A good answer.
@@ -236,6 +246,7 @@ impl Figures {
             *ours = Interval { answers: ours.answers + theirs.answers, max: ours.max.max(theirs.max) };
         }
         self.last_answer = self.last_answer.max(other.last_answer);
+        self.retried += other.retried;
         self.offered += other.offered;
         self.reconnects += other.reconnects;
         self.received_bytes += other.received_bytes;
@@ -250,6 +261,7 @@ impl Figures {
             offered: self.offered,
             answers: self.by_connection.iter().sum(),
             errors: self.errors.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            retried: self.retried,
             reconnects: self.reconnects,
             received_bytes: self.received_bytes,
             latencies: self.latencies.percentiles(),
@@ -306,11 +318,13 @@ mod tests {
         other.bad_status("GET /", 503, ms(20));
         other.failed(&Failed::Closed, ms(70));
         (one.offered, other.offered) = (3, 4);
+        one.sent_again();
+        (0..2).for_each(|_| other.sent_again());
         one.ran(ms(100), ms(10));
         other.ran(ms(100), ms(60));
         let report = Figures::merged(vec![one, other]).unwrap().report(ms(5000));
         assert_eq!((report.answers, report.by_connection, report.by_request), (2, vec![0, 1, 1], vec![1, 1]));
-        assert_eq!(report.offered, 7);
+        assert_eq!((report.offered, report.retried), (7, 3));
         assert_eq!(report.errors, BTreeMap::from([("closed".into(), 2), ("status 503".into(), 1)]));
         assert_eq!(report.first_error.as_deref(), Some("GET /: status 503"));
         assert_eq!((report.series.answers, report.series.max_us), (vec![0, 2], vec![0.0, 5_000.0]));

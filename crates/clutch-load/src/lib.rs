@@ -2,7 +2,8 @@
 //!
 //! A [`Plan`] makes a [`Load`], and each [`Measure`] over its connections a [`Report`]; all but the load are plain data.
 //! Each thread owns its connections, its schedule and its figures, which are merged at the end, and waits in a poller
-//! alone. A connection that the server closes is opened again.
+//! alone. A connection that the server closes is opened again, and a request over HTTP that was lost with it is sent once
+//! more where HTTP clients do that.
 
 mod answer;
 mod chunked;
@@ -13,6 +14,7 @@ mod latencies;
 mod plan;
 mod random;
 mod requests;
+mod reuse;
 mod schedule;
 #[cfg(test)]
 mod truth;

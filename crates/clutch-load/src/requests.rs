@@ -17,6 +17,8 @@ const MASKED: u8 = 0x80;
 const MASK: [u8; 4] = [0; 4];
 /// Methods whose requests tell that they have no body.
 const WITH_BODIES: [&str; 3] = ["POST", "PUT", "PATCH"];
+/// Methods whose requests do the same when they come twice (RFC 9110, 9.2.2).
+const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
 
 /// All that is sent, and how it is answered.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct Kind {
     /// Used in turn.
     pub messages: Vec<Vec<u8>>,
     pub is_head: bool,
+    /// A server may get it twice without harm.
+    pub is_idempotent: bool,
     /// It asks for the end of the connection.
     pub closes: bool,
 }
@@ -105,7 +109,8 @@ impl Kind {
         if message.is_empty() {
             return Err(invalid("an empty message is no request".into()));
         }
-        Ok(Kind { weight: 1, name: "a message".into(), messages: vec![message], is_head: false, closes: false })
+        let (name, messages) = ("a message".into(), vec![message]);
+        Ok(Kind { weight: 1, name, messages, is_head: false, is_idempotent: false, closes: false })
     }
 }
 
@@ -134,8 +139,8 @@ fn http_kind<B: AsRef<[u8]>>(address: &Address, request: &Request, bodies: &[B])
         messages.push(rendered(address, request, None));
     }
     let closes = header(request, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    let is_head = method == "HEAD";
-    Ok(Kind { weight: *weight, name: format!("{method} {path}"), messages, is_head, closes })
+    let (is_head, is_idempotent) = (method == "HEAD", IDEMPOTENT.contains(&method.as_str()));
+    Ok(Kind { weight: *weight, name: format!("{method} {path}"), messages, is_head, is_idempotent, closes })
 }
 
 fn header<'a>(request: &'a Request, wanted: &str) -> Option<&'a str> {
@@ -217,6 +222,18 @@ mod tests {
         assert_eq!(sent(own, vec!["a"]), ["PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"]);
         let post = sent(r#"{"method": "POST", "path": "/"}"#, vec!["ab", ""]);
         assert!(post[0].ends_with("Content-Length: 2\r\n\r\nab") && post[1].ends_with("Content-Length: 0\r\n\r\n"));
+    }
+
+    #[test]
+    fn methods_are_idempotent_as_the_rfc_has_them() {
+        let is_idempotent = |method: &str| {
+            let protocol = format!(r#"{{"http": {{"requests": [{{"path": "/", "method": "{method}"}}]}}}}"#);
+            requests(&protocol, &[]).unwrap().kinds[0].is_idempotent
+        };
+        assert!(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"].into_iter().all(is_idempotent));
+        assert!(!["POST", "PATCH", "CONNECT", "get", "LOCK"].into_iter().any(is_idempotent));
+        let tcp = requests(r#"{"tcp": {"message": "a", "answer": {"length": 1}}}"#, &[]).unwrap();
+        assert!(!tcp.kinds[0].is_idempotent, "nobody knows");
     }
 
     #[test]

@@ -132,6 +132,11 @@ impl Schedule {
         due
     }
 
+    /// Whether the connection is under way, be it broken for now.
+    pub fn carries(&self, connection: usize) -> bool {
+        self.under_way[connection].is_some()
+    }
+
     /// When to look again if nothing comes: with an idle connection at the next due instant; else nothing can be sent.
     pub fn wake(&mut self) -> Option<Duration> {
         if self.dues.is_none() || self.idle.is_empty() { None } else { self.due(Duration::ZERO) }
@@ -144,7 +149,7 @@ impl Schedule {
 
     /// Returns the connections that are under way.
     pub fn carrying(&self) -> Vec<usize> {
-        (0..self.under_way.len()).filter(|connection| self.under_way[*connection].is_some()).collect()
+        (0..self.under_way.len()).filter(|connection| self.carries(*connection)).collect()
     }
 
     /// Returns the number of requests that were due, sent or not; of a closed loop, that were sent.

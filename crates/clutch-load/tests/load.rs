@@ -139,7 +139,7 @@ fn what_is_offered_does_not_depend_on_the_answers() {
             }
         }
     });
-    let plan = r#"{"seconds": 0.1, "grace_seconds": 0.2, "arrivals": {"even": {"per_second": 100}}}"#;
+    let plan = r#"{"seconds": 0.1, "grace_seconds": 1, "arrivals": {"even": {"per_second": 100}}}"#;
     let report = measure(&mut http_load(address, 2), plan);
     assert_eq!((report.offered, report.answers, report.errors["timeout"]), (10, 9, 1), "{report:?}");
 }
@@ -203,6 +203,136 @@ fn connections_that_the_server_closed_while_they_were_idle_are_opened_again() {
     streams.lock().unwrap().drain(..).for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
     let report = ten(&mut load);
     assert_eq!((report.answers, report.errors.len(), report.reconnects), (10, 0, 3), "{report:?}");
+}
+
+/// A server over HTTP, each of whose connections does with each of its requests as `told` by both their numbers.
+fn scripted(told: impl Fn(usize, usize) -> Does + Send + Sync + 'static) -> SocketAddr {
+    server(move |connection, stream| {
+        let mut stream = BufReader::new(stream);
+        for nr in 0.. {
+            // A request whose bytes are never read makes the close a reset.
+            if stream.get_ref().peek(&mut [0]).unwrap_or(0) == 0 {
+                return;
+            }
+            let does = told(connection, nr);
+            if does == Does::Reset || request(&mut stream).is_none() {
+                return;
+            }
+            match does {
+                Does::Answer => stream.get_mut().write_all(FINE.as_bytes()).unwrap(),
+                Does::AnswerAndClose => return stream.get_mut().write_all(FINE.as_bytes()).unwrap(),
+                Does::Begin => return stream.get_mut().write_all(&FINE.as_bytes()[..1]).unwrap(),
+                Does::Close | Does::Reset => return,
+            }
+        }
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Answer,
+    AnswerAndClose,
+    Close,
+    Reset,
+    /// One byte of the answer, and the end.
+    Begin,
+}
+
+fn sending(method: &str, address: SocketAddr) -> Report {
+    let protocol = format!(r#"{{"http": {{"requests": [{{"path": "/", "method": "{method}"}}]}}}}"#);
+    ten(&mut load(address, 1, 1, &protocol, &[vec![b"body"]]))
+}
+
+#[test]
+fn a_request_that_a_kept_connection_costs_is_sent_once_more() {
+    for end in [Does::Close, Does::Reset] {
+        for method in ["GET", "OPTIONS", "TRACE", "PUT", "DELETE"] {
+            // The fourth request, as the first of the next connection, and so the seventh and the tenth.
+            let report = sending(method, scripted(move |_, nr| if nr < 3 { Does::Answer } else { end }));
+            assert_eq!((report.answers, report.offered, report.errors.len()), (10, 10, 0), "{method}: {report:?}");
+            assert_eq!((report.retried, report.reconnects), (3, 3), "{method}, {end:?}: {report:?}");
+        }
+    }
+}
+
+/// The client sees the end before its next request, or as it sends it, or after that.
+#[test]
+fn a_server_that_closes_after_some_answers_costs_no_request() {
+    let address = scripted(|_, nr| if nr < 2 { Does::Answer } else { Does::AnswerAndClose });
+    let report = closed(&mut http_load(address, 4));
+    assert!(report.errors.is_empty() && report.answers == report.offered, "{report:?}");
+    assert!(report.reconnects + 4 >= report.answers / 3 && report.retried <= report.reconnects, "{report:?}");
+}
+
+#[test]
+fn a_request_that_may_do_harm_twice_is_not_sent_again() {
+    for method in ["POST", "PATCH"] {
+        let report = sending(method, scripted(|_, nr| if nr < 3 { Does::Answer } else { Does::Close }));
+        assert_eq!((report.answers, report.errors["closed"], report.retried), (8, 2, 0), "{method}: {report:?}");
+    }
+    let address = server(|_, mut stream| {
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream.write_all(b"pong").unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+    });
+    let report = ten(&mut load(address, 1, 1, r#"{"tcp": {"message": "ping", "answer": {"length": 4}}}"#, &[]));
+    assert_eq!((report.answers, report.errors["closed"], report.retried), (5, 5, 0), "{report:?}");
+}
+
+#[test]
+fn a_request_is_not_sent_again_when_its_answer_has_begun_or_its_connection_was_new() {
+    let report = sending("GET", scripted(|_, nr| if nr == 0 { Does::Answer } else { Does::Begin }));
+    assert_eq!((report.answers, report.errors["closed"], report.retried), (5, 5, 0), "{report:?}");
+    let report = sending("GET", scripted(|_, _| Does::Close));
+    assert_eq!((report.answers, report.errors["closed"], report.retried), (0, 10, 0), "{report:?}");
+}
+
+#[test]
+fn a_request_that_is_lost_twice_is_an_error() {
+    let report = sending(
+        "GET",
+        scripted(|connection, nr| match (connection, nr) {
+            (0, 1) | (1, 0) => Does::Close,
+            _ => Does::Answer,
+        }),
+    );
+    assert_eq!((report.answers, report.errors["closed"], report.retried), (9, 1, 1), "{report:?}");
+    assert_eq!((report.reconnects, report.errors.len()), (2, 1), "{report:?}");
+}
+
+#[test]
+fn a_request_that_cannot_be_sent_again_fails_as_its_connection_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        request(&mut stream).unwrap();
+        stream.get_mut().write_all(FINE.as_bytes()).unwrap();
+        request(&mut stream).unwrap();
+        drop(listener);
+    });
+    let how = r#"{"seconds": 0.05, "grace_seconds": 1, "arrivals": {"even": {"per_second": 200}}}"#;
+    let report = measure(&mut http_load(address, 1), how);
+    assert_eq!((report.offered, report.answers, report.retried), (10, 1, 0), "{report:?}");
+    assert!(report.errors["refused"] >= 1 && !report.errors.contains_key("closed"), "{report:?}");
+    assert_eq!(report.errors["timeout"], 8, "neither the first nor the second: {report:?}");
+}
+
+#[test]
+fn the_latency_of_a_retried_request_counts_from_its_first_time() {
+    const HELD: Duration = Duration::from_millis(100);
+    let report = sending(
+        "GET",
+        scripted(|connection, nr| match (connection, nr) {
+            (0, 1) => {
+                thread::sleep(HELD);
+                Does::Close
+            }
+            _ => Does::Answer,
+        }),
+    );
+    assert_eq!((report.answers, report.retried, report.errors.len()), (10, 1, 0), "{report:?}");
+    assert!(report.latencies.max_us >= HELD.as_micros() as f64 * 0.99, "{report:?}");
 }
 
 #[test]
