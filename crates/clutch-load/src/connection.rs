@@ -179,10 +179,12 @@ impl Connection {
                 }
                 progress
             }
-            State::Idle => match self.receive(shared)? {
-                None => Ok(Progress::Nothing),
-                Some(0) => Ok(Progress::Left),
-                Some(count) => Err(Failed::Wrong(format!("{count} bytes came that nobody had asked for"))),
+            State::Idle => match self.receive(shared) {
+                Ok(None) => Ok(Progress::Nothing),
+                Ok(Some(0)) => Ok(Progress::Left),
+                Ok(Some(count)) => Err(Failed::Wrong(format!("{count} bytes came that nobody had asked for"))),
+                Err(failed) if self.reuse.is_left(&failed) => Ok(Progress::Left),
+                Err(failed) => Err(failed),
             },
             State::UnderWay => {
                 let requests = shared.requests;

@@ -336,6 +336,27 @@ fn the_latency_of_a_retried_request_counts_from_its_first_time() {
 }
 
 #[test]
+fn connections_that_the_server_reset_while_they_were_idle_are_opened_again() {
+    let streams = Arc::new(Mutex::new(Vec::new()));
+    let (reset, resets) = mpsc::channel();
+    let address = server({
+        let streams = streams.clone();
+        move |_, stream| {
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+            streams.lock().unwrap().push(stream.try_clone().unwrap());
+            serve(stream, &|_, _| Some(FINE.into()));
+            let _ = reset.send(());
+        }
+    });
+    let mut load = http_load(address, 3);
+    assert_eq!(ten(&mut load).answers, 10);
+    streams.lock().unwrap().drain(..).for_each(|stream| stream.shutdown(Shutdown::Read).unwrap());
+    (0..3).for_each(|_| resets.recv().unwrap());
+    let report = ten(&mut load);
+    assert_eq!((report.answers, report.errors.len(), report.reconnects), (10, 0, 3), "{report:?}");
+}
+
+#[test]
 fn what_goes_wrong_is_counted_by_its_kind() {
     let status = closed(&mut http_load(http_server(|_, _| Some(FINE.replace("200", "503"))), 1));
     assert!(status.answers == 0 && status.errors["status 503"] > 0 && status.errors.len() == 1, "{status:?}");
