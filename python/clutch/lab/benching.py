@@ -243,6 +243,12 @@ def cautions(bench: Bench) -> list[str]:
         for reason in dict.fromkeys(one.spoiled for one in cell.rounds if one.spoiled):
             said.setdefault(reason or "", []).append(name)
     found = [f"not valid, {', '.join(names)}: {reason}" for reason, names in said.items()]
+    retried = {name: sum(one.more.get("retried", 0) for one in cell.rounds) for name, cell in bench.cells.items()}
+    found += [
+        f"{name}: {count:,.0f} requests were sent again, as the server had closed their connections"
+        for name, count in retried.items()
+        if count
+    ]
     found += filter(None, (behind(name, cell.middle) for name, cell in bench.cells.items()))
     if bench.others > OTHERS_MAX:
         used = f"other programs used {bench.others:.2f} CPUs meanwhile"

@@ -79,7 +79,7 @@ class Figures:
     spoiled: str | None = None
     """Why these figures are those of the load rather than of the work."""
     more: dict[str, float] = field(default_factory=dict)
-    """What a probe has shown, by name."""
+    """What a probe has shown, by name; of a load over HTTP, requests that were `retried`."""
 
     @property
     def rate(self) -> float:

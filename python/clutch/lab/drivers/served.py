@@ -211,6 +211,7 @@ class ServedDriver:
             "load_cpu_s": report["cpu_s"] * part,
             "series": [((nr + 1) * sliced["interval_s"], count, us / 1e6) for nr, (count, us) in enumerate(parts)],
             "spoiled": report["spoiled"],
+            "more": {"retried": float(report["retried"])} if report["retried"] else {},
             **latencies_of(report, units),
         }
         if spent is not None and spent_before is not None and every:
