@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from clutch.lab.comparing import Verdict
 from clutch.lab.contender import Contender
 from clutch.lab.drivers import marks
 from clutch.lab.load import Figures, Load
+from clutch.lab.peers import comparison as comparing
 from clutch.lab.peers import packages, registry
 from clutch.lab.peers.comparison import BESIDE, Comparison, cost_s, groups, take
 from clutch.lab.peers.seam import Face, Peer, environment
@@ -183,6 +185,30 @@ def test_a_report_says_who_is_dearer_and_with_which_settings() -> None:
     assert "dearer than Clutch, by CPU time: other" in text and "slower" in text
     assert "other: none\n    other-package 1.2\nleft out, third: it needs Python 3.99" in text
     assert report.data["pairs"]["other"]["cost"]["verdict"] == "better"
+
+
+def test_too_few_rounds_are_no_verdict() -> None:
+    comparison = Comparison(Bench("tools:f", "calls", 1.0, {}), [Other("other")])
+    part = Bench("tools:f", "calls", 1.0, {})
+    part.cells = {"clutch": Cell([figures(1000, 0.1)] * 7, 0.1), "other": Cell([figures(500, 0.2)] * 7, 0.1)}
+    take(comparison, part, "clutch")
+    report = compare_report(comparison, 2)
+    assert report.advice[0] == "Warning: fewer than 8 rounds: no verdict is possible on other"
+    assert "too few rounds" in report.as_text() and "not distinguishable" not in report.as_text()
+
+
+@pytest.mark.parametrize("whole", [0, 3])
+def test_an_interrupt_keeps_what_is_whole(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
+    def play(part: Bench, *_: Any) -> None:
+        if whole:
+            part.cells["clutch"] = Cell([figures(10, 0.1)] * whole, 0.1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparing, "play", play)
+    comparison, ours = Comparison(Bench("tools:f", "calls", 1.0, {})), Contender("clutch", {}, Load(1))
+    with pytest.raises(KeyboardInterrupt) if not whole else contextlib.nullcontext():
+        comparing.compare(comparison, {None: ours}, {}, 8, lambda _: None)
+    assert [len(cell.rounds) for cell in comparison.bench.cells.values()] == [whole] * bool(whole)
 
 
 def test_marks_are_whole_and_taken_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

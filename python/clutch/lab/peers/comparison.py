@@ -77,7 +77,8 @@ def compare(
     tell: Callable[[str], object],
     seed: int = 0,
 ) -> None:
-    """Fill the comparison. Whoever fails is told and left out. Raises TrialFailed where Clutch fails."""
+    """Fill the comparison. Whoever fails is told and left out. Raises TrialFailed where Clutch fails, and
+    KeyboardInterrupt only where no round was whole."""
     for clutch, group in groups(comparison.peers, with_stores, contenders):
         bench, both = comparison.bench, [clutch, *group]
         part = Bench(bench.work, bench.unit, bench.seconds, bench.machine)
@@ -86,8 +87,10 @@ def compare(
         try:
             play(part, both, rounds, tell, seed)
         except KeyboardInterrupt:
-            tell("interrupted: what is whole is kept")
             take(comparison, part, clutch.name)
+            if not comparison.bench.cells:
+                raise
+            tell("interrupted: what is whole is kept")
             return
         if clutch.name in part.failed:
             raise TrialFailed(part.failed[clutch.name])

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from clutch.lab.comparing import Ratio, Verdict
+from clutch.lab.comparing import ROUNDS_MIN, Ratio, Verdict
 from clutch.lab.peers import packages
-from clutch.lab.peers.comparison import Comparison, cost_s
+from clutch.lab.peers.comparison import Comparison, Pair, cost_s
 from clutch.lab.peers.seam import Peer
-from clutch.lab.report import Report, Sheet
+from clutch.lab.report import WARNING, Report, Sheet
 from clutch.lab.shown import as_data, bench_report
 
 RATE_WORDS = {Verdict.BETTER: "faster", Verdict.WORSE: "slower", Verdict.ALIKE: "not distinguishable"}
 COST_WORDS = {Verdict.BETTER: "dearer", Verdict.WORSE: "cheaper", Verdict.ALIKE: "not distinguishable"}
+TOO_FEW = "too few rounds"
 WHOSE = {
     "calls": "CPU time of workers and of the program that calls",
     "requests": "CPU time of the server",
@@ -27,7 +28,7 @@ def compare_report(comparison: Comparison, cpus: int) -> Report:
     bench = comparison.bench
     report = bench_report(bench, {}, cpus, ranks=False)
     report.sheets.insert(1, beside(comparison))
-    report.advice = [*verdicts(comparison), *unknown(comparison), *report.advice]
+    report.advice = [*too_few(comparison), *verdicts(comparison), *unknown(comparison), *report.advice]
     report.notes += settings(comparison)
     report.data |= {
         "pairs": {
@@ -53,15 +54,32 @@ def beside(comparison: Comparison) -> Sheet:
                 name,
                 f"{statistics.median(known) * 1e6:,.1f}" if known else "",
                 str(pair.cost or ""),
-                COST_WORDS[pair.dearer],
+                word(pair.cost, COST_WORDS),
                 str(pair.rate or ""),
-                RATE_WORDS[pair.faster],
+                word(pair.rate, RATE_WORDS),
                 pair.clutch,
             ]
         )
     head = ["", "CPU µs each", "CPU time", "", "rate", "", "to"]
     notes = [f"CPU µs each: {WHOSE[unit]}. Ratios are a peer's to Clutch's, taken in each round: CPU time decides"]
     return Sheet("beside Clutch", head, lines, notes)
+
+
+def word(ratio: Ratio | None, words: Mapping[Verdict, str]) -> str:
+    """The verdict; with too few rounds there is none."""
+    if ratio is None:
+        return words[Verdict.ALIKE]
+    return words[ratio.verdict] if ratio.rounds >= ROUNDS_MIN else TOO_FEW
+
+
+def can_tell(pair: Pair) -> bool:
+    return pair.cost is None or pair.cost.rounds >= ROUNDS_MIN
+
+
+def too_few(comparison: Comparison) -> list[str]:
+    """Who was measured in too few rounds for a verdict."""
+    few = [name for name, pair in comparison.pairs.items() if not can_tell(pair)]
+    return [f"{WARNING}fewer than {ROUNDS_MIN} rounds: no verdict is possible on {', '.join(few)}"] if few else []
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -72,7 +90,8 @@ def verdicts(comparison: Comparison) -> list[str]:
         Verdict.ALIKE: "not distinguishable from Clutch",
     }
     by_verdict = {
-        verdict: [name for name, pair in comparison.pairs.items() if pair.dearer is verdict] for verdict in words
+        verdict: [name for name, pair in comparison.pairs.items() if can_tell(pair) and pair.dearer is verdict]
+        for verdict in words
     }
     return [f"{words[verdict]}, by CPU time: {', '.join(names)}" for verdict, names in by_verdict.items() if names]
 
