@@ -9,9 +9,9 @@ import click
 
 from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
+from clutch.cli.kinds import APP, CALLS, JOBS
 from clutch.config.limits import usable_cpus
 from clutch.lab.benching import Bench
-from clutch.lab.comparing import ROUNDS_MIN
 from clutch.lab.contender import Contender
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
@@ -23,6 +23,8 @@ from clutch.lab.peers.shown import compare_report, listing
 from clutch.lab.report import text_of
 from clutch.lab.work import App, Calls, JobRun, Work
 
+MEASURED = frozenset((APP, CALLS, JOBS))
+
 
 def show_list(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
     if is_asked:
@@ -30,34 +32,41 @@ def show_list(context: click.Context, option: click.Parameter, is_asked: bool) -
         context.exit()
 
 
-@click.command("compare", short_help="Measure the same work on Clutch and on other pools, servers or job queues.")
-@lab.work_arguments
+@click.command(
+    "compare",
+    cls=lab.LabCommand,
+    short_help="Measure the same work on Clutch and on other pools, servers or job queues.",
+)
+@lab.work_arguments("tcp", "message", "store", "pid")
 @click.option(
     "--peers", default=registry.EVERYONE, show_default=True, metavar="NAMES", help="With commas between them."
 )
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=show_list, help="List the peers, and end."
 )
-@click.option("-w", "--workers", type=click.IntRange(1, 1024), default=2, show_default=True, help="Of each.")
 @click.option(
-    "--rounds", type=click.IntRange(1, 1000), default=ROUNDS_MIN, show_default=True, help="Measurements of each."
+    "-w", "--workers", type=click.IntRange(1, 1024), metavar="N", default=2, show_default=True, help="Of each."
 )
+@click.option("--rounds", type=click.IntRange(1, 1000), metavar="N", help=lab.ROUNDS_HELP)
 @click.option("--seconds", default="1s", show_default=True, metavar="DURATION", help="Time of each measurement.")
 @click.option("--seed", type=int, default=0, help="Seed of the order in which they are measured.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write all figures to this file.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
 @json_flag
-def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@click.pass_context
+def command(context: click.Context, target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Measure calls of a function, requests to an app (--path), or jobs (--jobs), on Clutch and on others.
 
     Each peer is installed from PyPI into a folder of its own, in a cache, and started with its fastest documented
     settings, which are printed; Clutch has its defaults. What cannot be installed or started here is told and left out.
     A VALUE is read as JSON where it is JSON, else as text.
     """
-    work = lab.work_of(target, arguments, given)
+    lab.check_places(given)
+    work = lab.work_of(context, MEASURED, target, arguments, given)
     check(work)
     load, workers = lab.load_of(given, work, given["seed"]), given["workers"]
     seconds = lab.seconds_of(given["seconds"], "--seconds")
+    lab.warn_of_few(given["rounds"], "there will be figures, and no verdict")
     lab.tell(line())
     with_stores = clutches(work, workers, load)
     comparison = Comparison(Bench(str(work), work.unit, seconds, facts(), packages=own_packages()))
@@ -72,12 +81,11 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
 
 def check(work: Work) -> None:
     """Raises UsageError."""
-    if not isinstance(work, Calls | App | JobRun):
+    if isinstance(work, App) and work.target.endswith("()"):
         raise click.UsageError(
-            "functions, apps (--path) and jobs (--jobs) are compared; `clutch bench` measures others"
+            f"{work.target}: not all servers take a factory; write app = {work.target.partition(':')[2]} into a module "
+            "of your own, and name that"
         )
-    if isinstance(work, JobRun) and work.store is not None:
-        raise click.UsageError("--store: a comparison has stores of its own, SQLite and Redis")
 
 
 def face_of(work: Work, with_stores: dict[str | None, Contender]) -> Face:

@@ -6,18 +6,21 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from clutch.cli import habits, targets
 from clutch.cli.call import named_value
+from clutch.cli.kinds import APP, CALLS, JOBS, TCP, URL, Kind, kind_of, refuse_idle, refuse_others
 from clutch.config.values import DURATION
 from clutch.errors import ClutchError
+from clutch.lab.comparing import ROUNDS_MIN
 from clutch.lab.load import Load
-from clutch.lab.report import Report
+from clutch.lab.report import WARNING, Report
 from clutch.lab.work import App, Calls, Handler, JobRun, Request, Url, Work
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,85 +29,160 @@ WEIGHT_MAX = 1_000_000
 RATE_CALLERS = 256
 """Units under way at a rate, at most, unless somebody says."""
 CALLERS_HELP = "Units under way. [default: twice the slots; 64 over a network]"
+RATE_HELP = "Units a second, whatever became of those before."
+POISSON_HELP = "With --rate: as independent clients come, rather than evenly."
+METHOD_HELP = "Method of the request. [default: GET, or POST with a body]"
+ROUNDS_HELP = f"Measurements of each. [default: {ROUNDS_MIN} or more, in about 6 s]"
+STORE_HELP = "With --jobs: their store. [default: SQLite in a temporary folder]"
 BODY_BYTES_MAX = 64 << 20
 
 
-def work_arguments(command: Command) -> Command:
-    """`target`, `arguments`, and the options of which `work_of` makes the work and `load_of` the load."""
-    options = (
-        click.argument("target", metavar="TARGET"),
-        click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]..."),
-        click.option("--path", metavar="PATH", help="Serve TARGET as an app and ask for this path."),
-        click.option("--method", metavar="METHOD", help="Method of the request. [default: GET, or POST with a body]"),
-        click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Header; may be repeated."),
-        click.option("--body", metavar="TEXT", help="Body: a text, @FILE, or MODULE:FUNCTION() that makes bodies."),
-        click.option("--requests", type=click.Path(path_type=Path), help="TOML file of several weighted requests."),
-        click.option("--tcp", is_flag=True, help="Serve TARGET as a handler of TCP connections."),
-        click.option("--message", metavar="TEXT", help=r"What is sent over TCP. [default: ping\n]"),
-        click.option("--jobs", is_flag=True, help="Run TARGET as a job, enqueued many times."),
-        click.option("--store", metavar="URL", help="Store of the jobs. [default: SQLite in a temporary folder]"),
-        click.option("--pid", type=int, help="Process of a URL's server, whose CPU time and memory are to be seen."),
-        click.option(
-            "--callers",
-            "--connections",
-            type=click.IntRange(1, CALLERS_MAX),
-            help=CALLERS_HELP,
+SECTIONS = {
+    "Work": ("path", "method", "headers", "body", "requests", "tcp", "message", "jobs", "store", "pid"),
+    "Load": ("callers", "rate", "poisson"),
+    "Settings": ("profile", "workers", "threads", "tasks", "threads_ok", "peers"),
+    "Measuring": ("rounds", "seconds", "budget", "slo", "memory", "seed", "recycling", "scale"),
+    "Results": ("save", "against", "write", "pool", "html", "as_json"),
+}
+"""Of `--help`: options by the names of their parameters. Others come last."""
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C came before there was anything to show."""
+
+    exit_code = 130
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, file, err=True)
+
+
+class LabCommand(click.Command):
+    """A command of the lab: it knows options of other programs, has its help in sections, and says that it was
+    interrupted where it has nothing to show."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            own = {flag for option in self.get_params(ctx) for flag in option.opts}
+            if not (said := habits.answers(self.name or "", typed, own)):
+                raise
+            raise click.UsageError("\n".join(said), ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted before anything was measured") from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        left = {one.name: record for one in options if (record := one.get_help_record(ctx)) is not None}
+        sections = {title: [left.pop(name) for name in names if name in left] for title, names in SECTIONS.items()}
+        for title, records in {**sections, "Others": list(left.values())}.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def work_arguments(*without: str) -> Callable[[Command], Command]:
+    """`target`, `arguments`, and the options of which `work_of` makes the work and `load_of` the load, but for those
+    that mean nothing to the command."""
+    options = {
+        "target": click.argument("target", metavar="TARGET"),
+        "arguments": click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]..."),
+        "path": click.option("--path", metavar="PATH", help="Serve TARGET as an app and ask for this path."),
+        "method": click.option("-m", "--method", metavar="METHOD", help=METHOD_HELP),
+        "headers": click.option(
+            "-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Header; may be repeated."
         ),
-        click.option("--rate", type=float, help="Units a second, whatever became of those before."),
-        click.option("--poisson", is_flag=True, help="With --rate: as independent clients come, rather than evenly."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+        "body": click.option(
+            "--body", metavar="TEXT", help="Body: a text, @FILE, or MODULE:FUNCTION() that makes bodies."
+        ),
+        "requests": click.option(
+            "--requests", type=click.Path(path_type=Path), help="TOML file of several weighted requests."
+        ),
+        "tcp": click.option("--tcp", is_flag=True, help="Serve TARGET as a handler of TCP connections."),
+        "message": click.option("--message", metavar="TEXT", help=r"With --tcp: what is sent. [default: ping\n]"),
+        "jobs": click.option("--jobs", is_flag=True, help="Run TARGET as a job, enqueued many times."),
+        "store": click.option("--store", metavar="URL", help=STORE_HELP),
+        "pid": click.option(
+            "--pid", type=int, help="Process of a URL's server, whose CPU time and memory are to be seen."
+        ),
+        "callers": click.option(
+            "--callers", "--connections", type=click.IntRange(1, CALLERS_MAX), metavar="N", help=CALLERS_HELP
+        ),
+        "rate": click.option("--rate", type=float, metavar="N", help=RATE_HELP),
+        "poisson": click.option("--poisson", is_flag=True, help=POISSON_HELP),
+    }
+
+    def add(command: Command) -> Command:
+        for name, option in reversed(options.items()):
+            command = command if name in without else option(command)
+        return command
+
+    return add
 
 
-def work_of(target: str, arguments: tuple[str, ...], given: dict[str, Any]) -> Work:
-    """Raises UsageError. Takes what it needs out of `given`."""
-    names = ("path", "method", "headers", "body", "requests", "tcp", "message", "jobs", "store", "pid")
-    path, method, headers, body, requests, tcp, message, jobs, store, pid = (given.pop(name) for name in names)
+def work_of(
+    context: click.Context, measured: Set[Kind], target: str, arguments: tuple[str, ...], given: dict[str, Any]
+) -> Work:
+    """Returns the work that the options of `work_arguments` name. Raises UsageError, also for options that have no
+    effect on it."""
+    is_http = given["path"] is not None or given["requests"] is not None
+    kind = kind_of(targets.is_url(target), is_http, bool(given.get("tcp")), given["jobs"])
+    if kind is not URL:
+        targets.module_and_name(target)
+    refuse_others(target, kind, measured, context.info_name or "")
+    refuse_idle(context, kind)
     values = dict(map(named_value, arguments))
-    over_http = path is not None or requests is not None
-    if target.startswith(("http://", "https://")):
-        refuse_arguments(values, "a URL")
+    if values and kind not in (CALLS, JOBS):
+        raise click.UsageError(f"{', '.join(values)}: arguments are for functions and jobs, not for {kind.value}")
+    if kind is URL:
+        return url_of(target, given)
+    if warning := targets.check(target, kind):
+        tell(f"{WARNING}{warning}")
+    if kind is APP:
+        return App(target, requests_of(given, given["path"]))
+    if kind is TCP:
+        return Handler(target, bytes_of(given["message"]))
+    module, name = targets.module_and_name(target)
+    return JobRun(module, name, values, given.get("store")) if kind is JOBS else Calls(module, name, kwargs=values)
+
+
+def url_of(target: str, given: dict[str, Any]) -> Url:
+    """The paths are those of the URL or of the options, never of both. Raises UsageError."""
+    try:
         at = urlsplit(target)
-        in_url = (at.path or "/") + (f"?{at.query}" if at.query else "")
-        return Url(target, requests_of(path or (None if requests else in_url), method, headers, body, requests), pid)
-    module, colon, name = target.partition(":")
-    if not module or not colon or not name or module.endswith(".py"):
-        near = f"; a module is named as in `import`: {module.removesuffix('.py')}:FUNCTION" if ".py" in module else ""
-        raise click.UsageError(f"{target!r} is neither MODULE:FUNCTION, such as tools:resize, nor http://…{near}")
-    if over_http + tcp + jobs > 1:
-        raise click.UsageError("--path (or --requests), --tcp and --jobs exclude each other")
-    if over_http:
-        refuse_arguments(values, "an app")
-        return App(target, requests_of(path, method, headers, body, requests))
-    if method or headers or body:
-        raise click.UsageError("--method, --header and --body are of requests: give --path, too")
-    if tcp:
-        refuse_arguments(values, "a handler")
-        return Handler(target, bytes_of(message or r"ping\n"))
-    if jobs or store:
-        return JobRun(module, name, values, store)
-    return Calls(module, name, kwargs=values)
+        is_place = bool(at.hostname) and at.port != 0
+    except ValueError:
+        at, is_place = urlsplit(""), False
+    if not is_place:
+        raise click.UsageError(f"{target!r} names no server; allowed is http://HOST:PORT/PATH")
+    in_url = (at.path or "/") + (f"?{at.query}" if at.query else "")
+    has_own = given["path"] is not None or given["requests"] is not None
+    if has_own and in_url != "/":
+        option = "--requests" if given["path"] is None else "--path"
+        raise click.UsageError(f"the URL has the path {in_url}, and {option} has another: leave one of them out")
+    return Url(target, requests_of(given, given["path"] if has_own else in_url), given["pid"])
 
 
-def bytes_of(message: str) -> bytes:
-    r"""A text with `\n`, `\r`, `\t`, `\0` and `\x41`. Raises UsageError."""
+def bytes_of(message: str | None) -> bytes:
+    r"""A text with `\n`, `\r`, `\t`, `\0` and `\x41`; None: the default. Raises UsageError."""
+    if message is None:
+        return b"ping\n"
+    if not message:
+        raise click.UsageError("--message is empty: nothing would be sent, and nothing answered")
     try:
         return message.encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1")
     except ValueError as error:
         raise click.UsageError(f"--message {message!r}: {error}; other bytes are written as \\x41") from None
 
 
-def refuse_arguments(values: dict[str, Any], what: str) -> None:
-    if values:
-        raise click.UsageError(f"{', '.join(values)}: arguments are for functions and jobs, not for {what}")
-
-
-def requests_of(
-    path: str | None, method: str | None, headers: tuple[str, ...], body: str | None, file: Path | None
-) -> tuple[Request, ...]:
+def requests_of(given: dict[str, Any], path: str | None) -> tuple[Request, ...]:
     """The one of the options, or those of the file. Raises UsageError."""
+    method, headers, body, file = (given[name] for name in ("method", "headers", "body", "requests"))
     if file is not None:
         if path is not None or body is not None or method is not None or headers:
             raise click.UsageError("--requests excludes --path, --method, --header and --body: the file has them")
@@ -115,10 +193,12 @@ def requests_of(
 def requests_in(file: Path) -> list[Request]:
     """`[[request]]` sections with path, method, headers, body and weight. Raises UsageError."""
     allowed = {"path", "method", "headers", "body", "weight"}
+    if str(file).isdecimal() and not file.exists():
+        raise click.UsageError(f"--requests {file}: it is a file of requests; measurements have a time, not a count")
     try:
-        sections = tomllib.loads(file.read_text())["request"]
+        sections = tomllib.loads(file.read_text()).get("request")
         if not isinstance(sections, list):
-            raise TypeError("it has [request] where [[request]] is meant")
+            raise TypeError("it has no [[request]]" if sections is None else "it has [request] for [[request]]")
         for section in sections:
             if not isinstance(weight := section.get("weight", 1), int) or weight not in range(1, WEIGHT_MAX):
                 raise ValueError(f"weight is {weight!r}, which is no whole number above 0")
@@ -126,6 +206,8 @@ def requests_in(file: Path) -> list[Request]:
                 raise ValueError(f"headers {', '.join(wrong)} are no texts")
             if unknown := set(section) - allowed:
                 raise click.UsageError(f"{file}: {', '.join(unknown)}: allowed are {', '.join(sorted(allowed))}")
+            if "path" not in section:
+                raise ValueError("a [[request]] has no path")
         return [
             request_of(
                 one["path"],
@@ -138,7 +220,7 @@ def requests_in(file: Path) -> list[Request]:
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise click.UsageError(
-            f"{file} cannot be read as requests ({type(error).__name__}: {error}): sections such as "
+            f"{file} cannot be read as requests ({getattr(error, 'strerror', error)}): sections such as "
             '[[request]] path = "/a", method = "POST", headers = { accept = "*/*" }, body = "@file.json", weight = 3'
         ) from None
 
@@ -157,7 +239,7 @@ def request_of(path: str, method: str | None, headers: list[tuple[str, str]], bo
     elif body is not None:
         content = body.encode()
     if not path.startswith("/"):
-        raise click.UsageError(f"--path is {path!r}; it begins with /")
+        raise click.UsageError(f"--path is {path!r}; it begins with /: write /{path}")
     if not path.isascii() or not path.isprintable() or " " in path:
         raise click.UsageError(f"--path is {path!r}; it is sent as it is: write such characters as %C3%BC")
     for name, value in headers:
@@ -170,12 +252,14 @@ def header_of(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
         raise click.UsageError(f"--header is {text!r}; allowed is such as 'accept: text/html'")
+    if name in ("http", "https") and value.startswith("//"):
+        raise click.UsageError(f"--header is {text!r}, a URL: that is TARGET, as in `clutch bench {text}`")
     return name.strip(), value.strip()
 
 
 def load_of(given: dict[str, Any], work: Work, seed: int) -> Load | None:
     """None: what the work is asked for unless somebody says. Raises UsageError."""
-    callers, rate, poisson = (given.pop(name) for name in ("callers", "rate", "poisson"))
+    callers, rate, poisson = (given[name] for name in ("callers", "rate", "poisson"))
     if rate is not None and (not math.isfinite(rate) or rate <= 0):
         raise click.UsageError(f"--rate is {rate}; allowed is a number above 0, of {work.unit} a second")
     if poisson and rate is None:
@@ -190,7 +274,14 @@ def seconds_of(text: str, option: str) -> float:
     try:
         return float(DURATION.parse(text))
     except ValueError:
-        raise click.UsageError(f"{option} is {text!r}; allowed: {DURATION.allowed}") from None
+        is_bare = text.replace(".", "", 1).isdecimal()
+        near = f", without a unit: write {text}s" if is_bare else ""
+        raise click.UsageError(f"{option} is {text!r}{near}; allowed are 250ms, 30s, 5m and the like") from None
+
+
+def warn_of_few(rounds: int | None, then: str) -> None:
+    if rounds is not None and rounds < ROUNDS_MIN:
+        tell(f"{WARNING}fewer than {ROUNDS_MIN} rounds cannot tell anything: {then}")
 
 
 def tell(line: str) -> None:

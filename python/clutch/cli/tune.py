@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +12,32 @@ import click
 
 from clutch.cli import lab
 from clutch.cli.flags import as_json as json_flag
+from clutch.cli.kinds import EVERY, PRESET, URL
 from clutch.config.limits import usable_cpus
-from clutch.config.values import SIZE
+from clutch.config.values import DURATION, SIZE
 from clutch.errors import ClutchError
 from clutch.lab.comparing import Verdict
 from clutch.lab.load import Load
 from clutch.lab.machine import line
+from clutch.lab.report import WARNING
 from clutch.lab.setting import Setting
 from clutch.lab.shown import tune_report
 from clutch.lab.tuning import Found, Goal, tune
 from clutch.lab.work import App, Calls, Handler, JobRun, Work, serve_flags
 from clutch.lab.writing import Place, place_of, write
 
+MEASURED = EVERY - {URL, PRESET}
 BUDGET_SECONDS_MIN = 10.0
 POOL = re.compile(r"[A-Za-z0-9_-]+")
-OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
+OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\d.*?)\s*")
+NEARLY = re.compile(r"\s*[pP]?(50|75|90|95|99|99\.9)[\s<=:]*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*")
+"""An objective without the p, the < or the unit, which is taken for milliseconds."""
 
 
-@click.command("tune", short_help="Find the best profile and size for a function or an app, by measuring.")
-@lab.work_arguments
+@click.command(
+    "tune", cls=lab.LabCommand, short_help="Find the best profile and size for a function or an app, by measuring."
+)
+@lab.work_arguments("pid")
 @click.option("--slo", metavar="TEXT", help='Objective, such as "p99 < 50ms", with no call waiting for a slot.')
 @click.option("--memory", metavar="SIZE", help="The most memory of all processes together, such as 2GB.")
 @click.option("--budget", default="1m", show_default=True, metavar="DURATION", help="Time to measure.")
@@ -38,7 +47,8 @@ OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\S+)\s*")
 @click.option("--pool", help="Name of the pool that is written. [default: main; of an app web, of a handler tcp]")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
 @json_flag
-def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@click.pass_context
+def command(context: click.Context, target: str, arguments: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Measure work under every profile that may suit it, and say which setting to run.
 
     TARGET is MODULE:FUNCTION, or MODULE:APP with --path. A function is called with these arguments, again and again, by
@@ -48,15 +58,15 @@ def command(target: str, arguments: tuple[str, ...], as_json: bool, **given: Any
     lab.check_places(given)
     if given["pool"] is not None and not POOL.fullmatch(given["pool"]):
         raise click.UsageError(f"--pool is {given['pool']!r}; allowed are letters, digits, _ and -")
-    work = lab.work_of(target, arguments, given)
-    if not work.profiles:
-        raise click.UsageError(f"{target}: a server that runs has no setting to try; `clutch bench` measures it")
+    work = lab.work_of(context, MEASURED, target, arguments, given)
     goal = goal_of(given["slo"], given["memory"], lab.load_of(given, work, given["seed"]))
     seconds = lab.seconds_of(given["budget"], "--budget")
     if seconds < BUDGET_SECONDS_MIN:
         raise click.UsageError(
             f"--budget is {given['budget']!r}; {BUDGET_SECONDS_MIN:.0f} s is the least that can tell anything"
         )
+    if given["threads_ok"] and getattr(sys, "_is_gil_enabled", lambda: True)():
+        lab.tell(f"{WARNING}--threads-ok has no effect: this Python has a GIL, and `thread` is tried anyway")
     lab.tell(line())
     found = tune(work, goal, usable_cpus(), seconds, lab.tell, given["seed"], given["threads_ok"])
     report, place = tune_report(work, found), place_of(work, given["pool"])
@@ -76,17 +86,25 @@ def goal_of(slo: str | None, memory: str | None, load: Load | None) -> Goal:
     """Raises UsageError."""
     percentile, latency, most = "99", None, None
     if slo is not None:
-        if (read := OBJECTIVE.fullmatch(slo)) is None:
-            raise click.UsageError(
-                f'--slo is {slo!r}; allowed is such as "p99 < 50ms", with p50, p75, p90, p95, p99 or p99.9'
-            )
-        percentile, latency = read[1], lab.seconds_of(read[2], "--slo")
+        percentile, latency = objective_of(slo)
     if memory is not None:
         try:
             most = int(SIZE.parse(memory))
         except ValueError:
-            raise click.UsageError(f"--memory is {memory!r}; allowed: {SIZE.allowed}") from None
+            near = f", without a unit: write {memory}MB or {memory}GB" if memory.isdecimal() else ""
+            raise click.UsageError(f"--memory is {memory!r}{near}; allowed are 512MB, 2GB and the like") from None
     return Goal(percentile, latency, most, load)
+
+
+def objective_of(text: str) -> tuple[str, float]:
+    """Returns the percentile and its seconds. Raises UsageError."""
+    with contextlib.suppress(ValueError):
+        if read := OBJECTIVE.fullmatch(text):
+            return read[1], float(DURATION.parse(read[2]))
+    near = NEARLY.fullmatch(text)
+    write = f': write "p{near[1]} < {near[2]}{near[3] or "ms"}"' if near else ""
+    allowed = 'allowed is such as "p99 < 50ms", with p50, p75, p90, p95, p99 or p99.9'
+    raise click.UsageError(f"--slo is {text!r}{write}; {allowed}")
 
 
 def conclusion(work: Work, found: Found, place: Place) -> list[str]:
