@@ -43,7 +43,7 @@ BODY_SHOWN_MAX = 40
     "--tasks", default="64", show_default=True, metavar="SIZES", help="With async or greenlet: tasks of a worker."
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), metavar="N", help=lab.ROUNDS_HELP)
-@click.option("--seconds", default="1s", show_default=True, metavar="DURATION", help="Time of each measurement.")
+@click.option("--seconds", metavar="DURATION", help=lab.SECONDS_HELP)
 @click.option("--seed", type=int, default=0, help="Seed of the order in which settings are measured.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write all figures to this file.")
 @click.option(
@@ -75,14 +75,12 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     contenders = contenders_of(context, work, load, given)
     check_rounds(given)
     kept = None if given["against"] is None else read(given["against"], contenders)
-    seconds = lab.seconds_of(given["seconds"], "--seconds")
+    seconds = lab.window_of(given["seconds"], work, load)
     lab.tell(line())
     bench = Bench(str(work), work.unit, seconds, facts(), packages=packages(), asked=asked_of(work, load))
     if kept is not None and bench.asked != kept.asked:
         raise ClutchError(f"--against {given['against']}: it has figures of {kept.asked}, not of {bench.asked}")
     benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=given["recycling"])
-    if not bench.cells:
-        raise lab.Interrupted("interrupted before a round was whole: there is nothing to show, and nothing was saved")
     ratios = {} if kept is None else benching.against(bench, kept)
     report = bench_report(bench, ratios, usable_cpus())
     if kept is not None:

@@ -48,7 +48,7 @@ def show_list(context: click.Context, option: click.Parameter, is_asked: bool) -
     "-w", "--workers", type=click.IntRange(1, 1024), metavar="N", default=2, show_default=True, help="Of each."
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), metavar="N", help=lab.ROUNDS_HELP)
-@click.option("--seconds", default="1s", show_default=True, metavar="DURATION", help="Time of each measurement.")
+@click.option("--seconds", metavar="DURATION", help=lab.SECONDS_HELP)
 @click.option("--seed", type=int, default=0, help="Seed of the order in which they are measured.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write all figures to this file.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with charts to this file.")
@@ -65,7 +65,7 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     work = lab.work_of(context, MEASURED, target, arguments, given)
     check(work)
     load, workers = lab.load_of(given, work, given["seed"]), given["workers"]
-    seconds = lab.seconds_of(given["seconds"], "--seconds")
+    seconds = lab.window_of(given["seconds"], work, load)
     lab.warn_of_few(given["rounds"], "there will be figures, and no verdict")
     lab.tell(line())
     with_stores = clutches(work, workers, load)

@@ -33,6 +33,8 @@ RATE_HELP = "Units a second, whatever became of those before."
 POISSON_HELP = "With --rate: as independent clients come, rather than evenly."
 METHOD_HELP = "Method of the request. [default: GET, or POST with a body]"
 ROUNDS_HELP = f"Measurements of each. [default: {ROUNDS_MIN} or more, in about 6 s]"
+SECONDS_HELP = "Time of each measurement. [default: 100ms for calls, 200ms over a network, 1s at a rate or of jobs]"
+RATE_SECONDS = 1.0
 STORE_HELP = "With --jobs: their store. [default: SQLite in a temporary folder]"
 BODY_BYTES_MAX = 64 << 20
 
@@ -74,7 +76,7 @@ class LabCommand(click.Command):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Interrupted("interrupted before anything was measured") from None
+            raise Interrupted("interrupted before there was anything to show") from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
@@ -267,6 +269,13 @@ def load_of(given: dict[str, Any], work: Work, seed: int) -> Load | None:
     if rate is not None:
         return Load(callers or (CALLERS_MAX if work.unit == "calls" else RATE_CALLERS), rate, poisson, seed)
     return None if callers is None else Load(callers)
+
+
+def window_of(text: str | None, work: Work, load: Load | None) -> float:
+    """Seconds of one measurement: those that are given, or what such work has by default. Raises UsageError."""
+    if text is not None:
+        return seconds_of(text, "--seconds")
+    return work.seconds if load is None or load.rate is None else RATE_SECONDS
 
 
 def seconds_of(text: str, option: str) -> float:

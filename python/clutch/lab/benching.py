@@ -140,6 +140,8 @@ def measure(
             tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
             play(bench, group, rounds, tell, seed, is_recycled, nr)
     except KeyboardInterrupt:
+        if not bench.cells:
+            raise
         tell("interrupted: what is whole is kept")
     bench.cells = {one.name: bench.cells[one.name] for one in contenders if one.name in bench.cells}
     if not bench.cells and bench.failed:

@@ -369,11 +369,11 @@ def test_an_interrupt_before_any_figure(
     monkeypatch.setattr(module, name, interrupted)
     done = clutch(command, "tasks:pure")
     assert (done.exit_code, done.stdout) == (130, "")
-    assert done.stderr.splitlines()[-1] == "interrupted before anything was measured"
+    assert done.stderr.splitlines()[-1] == "interrupted before there was anything to show"
 
 
 def test_an_interrupt_before_a_round_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.benching, "measure", lambda *_, **__: None)
+    monkeypatch.setattr(bench.benching, "measure", interrupted)
     done = clutch("bench", "tasks:pure", "--save", "kept.json")
     assert (done.exit_code, done.stdout) == (130, "") and not (folder / "kept.json").exists()
     monkeypatch.setattr(bench.presets, "run", interrupted)
