@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ BODY_SHOWN_MAX = 40
 @click.option("--seed", type=int, default=0, help="Seed of the order in which settings are measured.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write all figures to this file.")
 @click.option(
+    "--beside",
+    metavar="TARGET",
+    help=f"Measure another TARGET in the same rounds; exit with {WORSE_EXIT_CODE} where the first is worse.",
+)
+@click.option(
     "--against",
     type=click.Path(path_type=Path),
     help=f"Compare with a file of --save; exit with {WORSE_EXIT_CODE} where a setting is worse.",
@@ -74,6 +80,10 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     load = lab.load_of(given, work, given["seed"])
     contenders = contenders_of(context, work, load, given)
     check_rounds(given)
+    twins: dict[str, str] = {}
+    if given["beside"] is not None:
+        others = contenders_of(context, lab.other_of(work, given["beside"]), load, given)
+        contenders, twins = paired(target, contenders, given["beside"], others)
     kept = None if given["against"] is None else read(given["against"], contenders)
     seconds = lab.window_of(given["seconds"], work, load)
     lab.tell(line())
@@ -81,8 +91,8 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     if kept is not None and bench.asked != kept.asked:
         raise ClutchError(f"--against {given['against']}: it has figures of {kept.asked}, not of {bench.asked}")
     benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=given["recycling"])
-    ratios = {} if kept is None else benching.against(bench, kept)
-    report = bench_report(bench, ratios, usable_cpus())
+    ratios = benching.beside(bench, twins) if kept is None else benching.against(bench, kept)
+    report = bench_report(bench, ratios, usable_cpus(), to=given["beside"] or "the saved")
     if kept is not None:
         report.advice += cautions(bench, kept, ratios.values())
     click.echo(lab.as_json(report) if as_json else report.as_text())
@@ -111,9 +121,12 @@ def of_preset(
 def check_rounds(given: dict[str, Any]) -> None:
     """Raises UsageError where a comparison could tell nothing."""
     rounds = given["rounds"]
-    if given["against"] is not None and rounds is not None and rounds < ROUNDS_MIN:
+    if given["against"] is not None and given["beside"] is not None:
+        raise click.UsageError("--against and --beside exclude each other: both say what to compare with")
+    option = "--against" if given["beside"] is None else "--beside"
+    if given[option[2:]] is not None and rounds is not None and rounds < ROUNDS_MIN:
         raise click.UsageError(
-            f"--rounds is {rounds}; with --against allowed are {ROUNDS_MIN} or more, as fewer cannot tell anything"
+            f"--rounds is {rounds}; with {option} allowed are {ROUNDS_MIN} or more, as fewer cannot tell anything"
         )
     if given["save"] is not None:
         lab.warn_of_few(rounds, f"--against will refuse {given['save']}")
@@ -145,6 +158,16 @@ def contenders_of(context: click.Context, work: Work, load: Load | None, given: 
     if len(found) == 1 and is_typed(context, "seed") and not given["poisson"]:
         lab.tell(f"{WARNING}--seed has no effect: there is one setting, and no --poisson")
     return found
+
+
+def paired(
+    target: str, ours: Sequence[Contender], other: str, theirs: Sequence[Contender]
+) -> tuple[list[Contender], dict[str, str]]:
+    """Two targets under the same settings: contenders, with both of a setting side by side, and whose twin is who."""
+    first = [replace(one, name=f"{target} {one.name}") for one in ours]
+    second = [replace(one, name=f"{other} {one.name}") for one in theirs]
+    both = list(zip(first, second, strict=True))
+    return [one for pair in both for one in pair], {one.name: twin.name for one, twin in both}
 
 
 def asked_of(work: Work, load: Load | None) -> str:

@@ -47,6 +47,7 @@ OPTIONS = (
         ("callers", "rate", "poisson"), EVERY - {JOBS}, "they are a backlog, drained as fast as it can be; leave it out"
     ),
     Only(("profile", "workers", "threads", "tasks"), EVERY - {URL}, "it keeps its own setting; leave it out"),
+    Only(("beside",), {CALLS, APP, TCP, JOBS}, "name what Clutch is to start; `--against` takes saved figures"),
     Only(("recycling",), {CALLS}, "only a pool of calls is recycled under load; leave it out"),
     Only(("scale",), {PRESET}, "it is the size of a preset; leave it out"),
 )

@@ -7,6 +7,7 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -151,6 +152,15 @@ def work_of(
         return Handler(target, bytes_of(given["message"]))
     module, name = targets.module_and_name(target)
     return JobRun(module, name, values, given.get("store")) if kind is JOBS else Calls(module, name, kwargs=values)
+
+
+def other_of(work: Work, target: str) -> Work:
+    """The same work with another target. Raises UsageError."""
+    module, name = targets.module_and_name(target)
+    if isinstance(work, App | Handler):
+        return replace(work, target=target)
+    assert isinstance(work, Calls | JobRun)
+    return replace(work, module=module, name=name)
 
 
 def url_of(target: str, given: dict[str, Any]) -> Url:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -224,6 +224,19 @@ def against(bench: Bench, kept: Bench) -> dict[str, Change]:
         each, before = (per_cpu_second(rounds) for rounds in (ours, theirs))
         cpu = ratio_of_apart(each, before) if each and before else None
         found[name] = Change(rate, cpu, by_cpu, is_told)
+    return found
+
+
+def beside(bench: Bench, twins: Mapping[str, str]) -> dict[str, Change]:
+    """Of each that has a twin, its figures to the twin's, inside rounds that both have played."""
+    found = {}
+    for name, twin in twins.items():
+        if name in bench.cells and twin in bench.cells:
+            rounds = list(zip(bench.cells[name].rounds, bench.cells[twin].rounds, strict=False))
+            rate = ratio_of([max(one.rate, 1e-9) for one, _ in rounds], [max(one.rate, 1e-9) for _, one in rounds])
+            known = [(one, other) for one, other in rounds if one.cpu_each_s > 0 and other.cpu_each_s > 0]
+            each = per_cpu_second([one for one, _ in known]), per_cpu_second([other for _, other in known])
+            found[name] = Change(rate, ratio_of(*each) if known else None, bench.others > OTHERS_MAX)
     return found
 
 

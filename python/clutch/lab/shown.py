@@ -51,9 +51,12 @@ def figure(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def bench_report(bench: Bench, changes: Mapping[str, Change], cpus: int, ranks: bool = True) -> Report:
+def bench_report(
+    bench: Bench, changes: Mapping[str, Change], cpus: int, ranks: bool = True, to: str = "the saved"
+) -> Report:
+    """`changes`: of those that were compared with others, `to` whom; without them, with `ranks`, with the best."""
     report = Report(f"{bench.work}", bench.machine, data=bench.as_data())
-    heads, compared = against_columns(changes) if changes else best_columns(bench) if ranks else ([], {})
+    heads, compared = against_columns(changes, to) if changes else best_columns(bench) if ranks else ([], {})
     lines = [
         [name, *row_of(cell.middle, cell.ideal(cpus)), *compared.get(name, [""] * len(heads))]
         for name, cell in bench.cells.items()
@@ -87,9 +90,9 @@ Columns = tuple[list[str], dict[str, list[str]]]
 """Their headings, and the cells of each by its name."""
 
 
-def against_columns(changes: Mapping[str, Change]) -> Columns:
+def against_columns(changes: Mapping[str, Change], to: str) -> Columns:
     cells = {name: [str(one.rate), str(one.cpu or ""), one.verdict.value] for name, one in changes.items()}
-    return ["rate to the saved", "per CPU second", ""], cells
+    return [f"rate to {to}", "per CPU second", ""], cells
 
 
 def best_columns(bench: Bench) -> Columns:
