@@ -18,10 +18,11 @@ from clutch.lab.comparing import Verdict, ratio_of
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
+from clutch.lab.outcome import Goal
 from clutch.lab.probing import Probe, cost
 from clutch.lab.scoring import scores_of
 from clutch.lab.setting import Setting, grid
-from clutch.lab.tuning import Goal, tune
+from clutch.lab.tuning import tune
 from clutch.lab.work import App, Calls, Request, Work
 
 MODULE = "benches.lab.samples"

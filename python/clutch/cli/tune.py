@@ -19,10 +19,11 @@ from clutch.errors import ClutchError
 from clutch.lab.comparing import Verdict
 from clutch.lab.load import Load
 from clutch.lab.machine import line
+from clutch.lab.outcome import Found, Goal
 from clutch.lab.report import WARNING
 from clutch.lab.setting import Setting
 from clutch.lab.shown import tune_report
-from clutch.lab.tuning import Found, Goal, tune
+from clutch.lab.tuning import tune
 from clutch.lab.work import App, Calls, Handler, JobRun, Work, serve_flags
 from clutch.lab.writing import Place, place_of, write
 

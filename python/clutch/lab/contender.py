@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,9 +26,9 @@ class Contender:
     workers: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def start(self, tell: Callable[[str], object] = lambda _: None) -> Trial:
-        """Raises TrialFailed. `tell`: takes a line for people if that takes long."""
-        return Trial(self.name, dict(self.order), self.environment, tell=tell)
+    def start(self, tell: Callable[[str], object] = lambda _: None, until: float = math.inf) -> Trial:
+        """Raises TrialFailed. `tell`, `until`: see Trial."""
+        return Trial(self.name, dict(self.order), self.environment, tell=tell, until=until)
 
 
 def contender_of(work: Work, setting: Setting | None, load: Load | None = None) -> Contender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -28,6 +29,8 @@ class Field:
     tell: Tell
     failed: dict[str, str] = field(default_factory=dict)
     needed: Collection[str] = ()
+    until: float = math.inf
+    """When nobody waits for them any more, by the monotonic clock."""
     opened: Callable[[Contender], contextlib.AbstractContextManager[Trial]] | None = None
     trials: dict[str, Trial] = field(default_factory=dict)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -36,7 +39,7 @@ class Field:
         """Start each in turn, and make it ready."""
         for one in self.contenders:
             with self.left_out(one):
-                opened = one.start(self.tell) if self.opened is None else self.opened(one)
+                opened = one.start(self.tell, self.until) if self.opened is None else self.opened(one)
                 trial = self._stack.enter_context(opened)
                 ready(one, trial)
                 self.trials[one.name] = trial

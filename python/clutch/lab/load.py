@@ -72,6 +72,10 @@ class Figures:
     """Most units that waited for a slot at a time; None: not known."""
     recycled_s: float | None = None
     """How long it took to replace a worker meanwhile."""
+    callers: int = 0
+    """Units under way at a time, at most."""
+    largest_bytes: int = 0
+    """Memory of the largest process that does the work."""
     offered: float | None = None
     """Units a second that were due; None: each came when another had ended."""
     ended: int = 0
@@ -89,6 +93,17 @@ class Figures:
     @property
     def cpu_each_s(self) -> float:
         return self.cpu_s / self.units if self.units else 0.0
+
+    @property
+    def knows_cpu(self) -> bool:
+        """False where processes have ended with what they used."""
+        return not self.ended
+
+    @property
+    def failed(self) -> float:
+        """Share of units that failed."""
+        errors = sum(self.errors.values())
+        return errors / (errors + self.units) if errors else 0.0
 
     @property
     def delayed_each_s(self) -> float:

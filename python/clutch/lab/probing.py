@@ -8,13 +8,16 @@ import importlib.util
 import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from clutch.errors import ClutchError
+from clutch.lab import watching
 from clutch.lab.contender import contender_of
 from clutch.lab.field import Tell
 from clutch.lab.load import Figures, Load
 from clutch.lab.setting import Setting
-from clutch.lab.trial import Trial
+from clutch.lab.trial import Trial, TrialFailed
 from clutch.lab.work import App, Handler, Work
 
 ALONE_SECONDS = 0.4
@@ -26,6 +29,10 @@ TELLING = 1.5
 """CPUs that all threads together must want for it to show."""
 BUSY_MAX = 0.25
 """CPUs that other programs take at most while threads that use one CPU are said to take turns."""
+UNITS_MIN, UNITS_WANTED = 30, 65
+"""Run times of a unit that a tuning takes at the least, and to tell something."""
+FREE_SHARE = 0.8
+"""Of the memory that is free, that settings may take."""
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 WAITS = 0.2
@@ -49,6 +56,14 @@ class Probe:
     """CPUs that THREADS threads of one worker used together; None: it does not tell whether they take turns."""
     interface: str | None = None
     threads_allowed: bool = True
+    threads_fail: str | None = None
+    """Why it does not run in threads."""
+    failed: float = 0.0
+    """Share of the units that failed alone."""
+    whole_bytes: int = 0
+    """Memory of all processes with one worker."""
+    largest_bytes: int = 0
+    """Memory of that worker."""
 
     @property
     def waits(self) -> float:
@@ -79,6 +94,10 @@ class Probe:
         by_cpu = self.cpus_of(setting) / cpu if cpu > 0 else math.inf
         return min(by_cpu, setting.slots / (waiting + cpu) if waiting + cpu > 0 else math.inf)
 
+    def bytes_of(self, setting: Setting) -> int:
+        """Memory of all processes, at most: forks of one zygote share some."""
+        return self.whole_bytes + (setting.workers - 1) * self.largest_bytes
+
     def hope(self, setting: Setting) -> float:
         """The rate to expect of a setting that has not been tried."""
         by_cpu = self.cpus_of(setting) / self.cpu_s if self.cpu_s > 0 else math.inf
@@ -104,6 +123,8 @@ class Probe:
                     else "they take turns (the GIL, or a lock): workers pay"
                 )
             )
+        if self.threads_fail is not None:
+            said.append(f"it does not run in threads, so `thread` is left out: {self.threads_fail}")
         if not self.threads_allowed:
             said.append(
                 "this Python has no GIL, so code that was safe in threads before may not be: `thread` is left out; "
@@ -116,32 +137,55 @@ def has_gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
-def probe(work: Work, cpus: int, threads_ok: bool, tell: Tell) -> Probe:
-    """Raises TrialFailed."""
-    first, began = first_of(work), time.perf_counter()
+def probe(work: Work, cpus: int, threads_ok: bool, tell: Tell, budget_s: float) -> Probe:
+    """Raises TrialFailed, or TooShort where such units cannot be compared in this time."""
+    began = time.perf_counter()
+    until, first = time.monotonic() + budget_s, first_of(work)
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(trial_of(work, first, tell))
+        one = stack.enter_context(trial_of(work, first, tell, until))
         start_s = time.perf_counter() - began
+        if one.check_s * UNITS_MIN > budget_s:
+            raise TooShort(work.unit, one.check_s)
         interface = one.hello.get("interface")
         if interface == "wsgi":  # what Clutch chooses for it has threads
             stack.close()
-            one = stack.enter_context(trial_of(work, Setting("process", 1), tell))
+            one = stack.enter_context(trial_of(work, Setting("process", 1), tell, until))
         is_async = one.is_async or interface == "asgi"
-        one.measure(Load(1), ALONE_SECONDS / 4)
-        alone = one.measure(Load(1), max(ALONE_SECONDS, 4 * one.check_s))
+        if one.check_s < ALONE_SECONDS / 4:
+            one.measure(Load(1), ALONE_SECONDS / 4)
+        alone = one.measure(Load(1), max(ALONE_SECONDS, min(4 * one.check_s, budget_s / 10)))
         ends = time.perf_counter()
     start_s += time.perf_counter() - ends
+    if not alone.units:
+        raise TrialFailed(f"none of {sum(alone.errors.values())} {work.unit} went well: {kinds_of(alone.errors)}")
     wall, cpu = undisturbed_s(alone), alone.cpu_each_s
     found = Probe(wall, cpu, is_async, cpus, start_s, None, interface, threads_ok or has_gil())
+    found = replace(found, failed=alone.failed, whole_bytes=alone.pss_bytes, largest_bytes=alone.largest_bytes)
     wants = (1 - found.waits) * THREADS
     if is_async or not found.threads_allowed or isinstance(work, Handler) or cpus == 1 or wants < TELLING:
         return found
-    with trial_of(work, Setting("thread", 1, threads=THREADS), tell) as several:
-        several.measure(Load(THREADS), ALONE_SECONDS / 4)
-        together = several.measure(Load(2 * THREADS), max(ALONE_SECONDS, 4 * wall))
+    try:
+        with trial_of(work, Setting("thread", 1, threads=THREADS), tell, until) as several:
+            several.measure(Load(THREADS), ALONE_SECONDS / 4)
+            together = several.measure(Load(2 * THREADS), max(ALONE_SECONDS, min(4 * wall, budget_s / 10)))
+    except TrialFailed as error:
+        return replace(found, threads_fail=str(error).splitlines()[0])
     others = together.others_cpu_s / together.wall_s if together.wall_s else 0.0
     is_told = together.cpu_share >= TOGETHER or others <= BUSY_MAX
     return replace(found, threads_cpus=together.cpu_share) if is_told else found
+
+
+class TooShort(ClutchError):
+    """A budget in which units that take so long cannot be compared."""
+
+    def __init__(self, unit: str, check_s: float) -> None:
+        wanted = math.ceil(UNITS_WANTED * check_s / 30) * 30
+        budget = f"{wanted // 60}m" if wanted % 60 == 0 else f"{wanted}s"
+        super().__init__(f"one of these {unit} takes {check_s:.1f} s: to compare settings, give it --budget {budget}")
+
+
+def kinds_of(errors: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in errors.items()) or "none has ended"
 
 
 def undisturbed_s(alone: Figures) -> float:
@@ -157,14 +201,21 @@ def first_of(work: Work) -> Setting:
     return Setting("auto", 1) if isinstance(work, App | Handler) else Setting("process", 1)
 
 
-def trial_of(work: Work, setting: Setting, tell: Tell) -> Trial:
-    return contender_of(work, setting).start(tell)
+def trial_of(work: Work, setting: Setting, tell: Tell, until: float) -> Trial:
+    return contender_of(work, setting).start(tell, until)
 
 
-def space(probe: Probe) -> list[Setting]:
+def space(probe: Probe, memory_bytes: int | None = None) -> list[Setting]:
     """Settings that are worth a try for such work, those of which most is to be hoped first; of them, those that cost
-    least: a tuning that has no time for all has tried what is most likely."""
+    least: a tuning that has no time for all has tried what is most likely. Those that would not fit into the memory
+    that is free, or that is allowed, are left out."""
+    most = min(FREE_SHARE * watching.free_bytes() + probe.whole_bytes, memory_bytes or math.inf)
+    return [one for one in everything(probe) if one.workers == 1 or probe.bytes_of(one) <= most]
+
+
+def everything(probe: Probe) -> list[Setting]:
     n, wanted = probe.cpus, probe.slots_wanted
+    threads = probe.threads_allowed and probe.threads_fail is None
     if probe.interface == "asgi":
         each = [(workers, count) for workers in {1, n, 2 * n} for count in CONNECTIONS]
         return by_hope(probe, [Setting("async", workers, tasks=count) for workers, count in each])
@@ -172,10 +223,10 @@ def space(probe: Probe) -> list[Setting]:
     if probe.is_async:
         tasks = {1, 8, 64, 256, 1024}
         found += [Setting("async", workers, tasks=count) for workers in {1, n, 2 * n} for count in tasks]
-        found += [Setting("process", 4 * n), *([Setting("thread", n, threads=8)] if probe.threads_allowed else [])]
+        found += [Setting("process", 4 * n), *([Setting("thread", n, threads=8)] if threads else [])]
         return by_hope(probe, found)
     found += [Setting("process", workers) for workers in sizes(n, min(WORKERS_MAX, 2 * wanted))]
-    for workers in {1, n} if probe.threads_allowed else ():
+    for workers in {1, n} if threads else ():
         found += [
             Setting("thread", workers, threads=count) for count in sizes(2, max(4, math.ceil(4 * wanted / workers)))
         ]

@@ -97,7 +97,7 @@ def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     worked = driver.pids()
     with Memory(driver, seconds) as memory:
         figures = driver.measure(load, seconds)
-    figures["offered"] = load.rate
+    figures["offered"], figures["callers"] = load.rate, load.callers
     elapsed, meanwhile = time.perf_counter() - began, watching.machine() - before
     ours = ours_cpu_s(driver) - ours_before
     # As much of it as belongs to the time that the figures are of.
@@ -109,6 +109,7 @@ def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
     others = max(0.0, meanwhile.busy_s + meanwhile.stolen_s - ours) if pids else 0.0
     figures["others_cpu_s"], figures["idle_s"] = others * part, meanwhile.idle_s * part
     figures["pss_bytes"] = memory.most
+    figures["largest_bytes"] = max((watching.pss_bytes([pid]) for pid in pids), default=0)
     figures["cpus"] = [watching.last_cpu(pid) for pid in pids]
     return figures
 

@@ -61,7 +61,8 @@ def scores_of(played: Played, probe: Probe) -> dict[Setting, list[float]]:
     """What is compared, round by round: units a second."""
     if basis_of(played, probe) is Basis.RATES:
         return {setting: [max(one.rate, 1e-9) for one in rounds] for setting, rounds in played.items()}
-    least = min((one.cpu_each_s for rounds in played.values() for one in rounds if one.units), default=0.0)
+    known = [one for rounds in played.values() for one in rounds if one.units and one.knows_cpu]
+    least = min((one.cpu_each_s for one in known), default=0.0)
     return {
         setting: [max(capacity(setting, one, probe, least), 1e-9) for one in rounds]
         for setting, rounds in played.items()
@@ -74,17 +75,21 @@ def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: floa
     is not known: its ideal, less what its units take in CPU time beyond `least_cpu_s`."""
     if not figures.units:
         return 0.0
+    if not figures.knows_cpu:
+        return figures.rate
+    slots = min(setting.slots, figures.callers or setting.slots)
     with_load = figures.cpu_each_s + figures.load_cpu_s / figures.units
     by_cpu = probe.cpus / with_load if with_load > 0 else math.inf
     if figures.run_s:
-        return min(by_cpu, setting.slots / max(figures.run_s - figures.delayed_each_s, figures.cpu_each_s, 1e-9))
+        return min(by_cpu, slots / max(figures.run_s - figures.delayed_each_s, figures.cpu_each_s, 1e-9))
     waiting = max(0.0, probe.wall_s - probe.cpu_s)
     lean = (waiting + least_cpu_s) / (waiting + figures.cpu_each_s) if figures.cpu_each_s > 0 else 1.0
     return min(by_cpu, probe.ideal(setting, least_cpu_s) * min(1.0, lean))
 
 
-def best_of(scores: Mapping[Setting, Sequence[float]], cpu_each_s: Mapping[Setting, float]) -> Setting:
-    """Of those that nobody has beaten plainly: the one that costs least, unless it takes more CPU time."""
+def best_of(scores: Mapping[Setting, Sequence[float]], cpu_each_s: Mapping[Setting, float | None]) -> Setting:
+    """Of those that nobody has beaten plainly: the one that costs least, unless it takes more CPU time, or nobody knows
+    how much it takes."""
     best = max(scores, key=lambda setting: statistics.median(scores[setting]))
 
     def is_as_good(setting: Setting) -> bool:
@@ -92,6 +97,12 @@ def best_of(scores: Mapping[Setting, Sequence[float]], cpu_each_s: Mapping[Setti
         return setting == best or (ratio.verdict is not Verdict.WORSE and ratio.median >= CLOSE)
 
     alike = [setting for setting in scores if is_as_good(setting)]
-    least = min(cpu_each_s.get(setting, 0.0) for setting in alike)
-    lean = [setting for setting in alike if cpu_each_s.get(setting, 0.0) <= LEAN * least] or alike
-    return min(lean, key=cost)
+    known = {setting: cpu for setting in alike if (cpu := cpu_each_s.get(setting)) is not None}
+    lean = [setting for setting, cpu in known.items() if cpu <= LEAN * min(known.values())]
+    return min(lean or alike, key=cost)
+
+
+def cpu_each_s(rounds: Sequence[Figures]) -> float | None:
+    """The middle of the rounds in which it is known."""
+    known = [one.cpu_each_s for one in rounds if one.units and one.knows_cpu]
+    return statistics.median(known) if known else None

@@ -11,9 +11,9 @@ from clutch.lab.benching import Bench, Change, cautions
 from clutch.lab.comparing import Ratio
 from clutch.lab.load import Figures, typical
 from clutch.lab.machine import facts, packages
+from clutch.lab.outcome import Found
 from clutch.lab.report import WARNING, Axis, HeatMap, Line, Lines, Report, Sheet
 from clutch.lab.setting import Setting
-from clutch.lab.tuning import Found
 from clutch.lab.work import Work
 
 APART = "other programs used far more of the CPUs in one of the two runs: no verdict; repeat both on a quiet machine"
@@ -253,9 +253,12 @@ def tune_report(work: Work, found: Found) -> Report:
         lines.append(
             [str(setting), *row, "" if ratio is None else str(ratio), "" if ratio is None else ratio.verdict.value]
         )
-    report.sheets.append(
-        Sheet("the final", ["", *headings(work.unit), "to the winner", ""], lines, [f"compared by {found.basis.value}"])
-    )
+    title, notes = "the final", [f"compared by {found.basis.value}"]
+    if not found.played:
+        title, notes = "what was measured", []
+        for setting, one in found.tried.items():
+            lines.append([str(setting), *row_of(one, found.probe.ideal(setting, one.cpu_each_s)), "", ""])
+    report.sheets.append(Sheet(title, ["", *headings(work.unit), "to the winner", ""], lines, notes))
     report.advice += [*found.probe.sentences(), *(f"{WARNING}{caution}" for caution in found.cautions())]
     report.charts += curves({str(setting): rounds for setting, rounds in found.played.items()})
     report.notes += [f"{setting} fails: {reason.splitlines()[0]}" for setting, reason in found.failed.items()]

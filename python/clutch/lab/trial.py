@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,11 +47,12 @@ class Trial:
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
         tell: Callable[[str], object] = lambda _: None,
+        until: float = math.inf,
     ) -> None:
         """Start it. Raises TrialFailed where it does not start, or where its first unit fails. `tell`: takes a line for
-        people while that takes long."""
+        people while that takes long. `until`: when nobody waits for it any more, by the monotonic clock."""
         self.name = name
-        self._tell = tell
+        self._tell, self._until = tell, until
         self._rest = b""
         self._is_asked = False
         self._sessions: set[int] = set()
@@ -62,7 +65,7 @@ class Trial:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=[stack],
-            preexec_fn=orphans.end_with_parent,
+            preexec_fn=prepare,
             env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
         )
         try:
@@ -93,16 +96,17 @@ class Trial:
         """`told_seconds`: how long it may take before it is told where it is."""
         assert self._process.stdin
         self._is_asked, began = True, time.monotonic()
+        seconds = max(0.0, min(seconds, self._until - began))
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
-        line = self._line(began + (told_seconds or seconds))
-        if line is None and told_seconds is not None:
-            self._tell(f"{self.name} has not started after {told_seconds:.0f} s; it is at\n{self._where()}")
+        told = told_seconds is not None and told_seconds < seconds
+        line = self._line(began + (told_seconds if told and told_seconds else seconds))
+        if line is None and told:
+            self._tell(f"{self.name} is not ready after {told_seconds:.0f} s{self._place()}")
             line = self._line(began + seconds)
         if line is None:
-            where = f"{self.name} has not answered within {seconds:.0f} s; it is at\n{self._where()}"
-            raise TrialFailed(where)
+            raise TrialFailed(f"{self.name} has not answered within {seconds:.0f} s{self._place()}")
         self._is_asked = False
         self._sessions |= orphans.sessions(watching.below(self._process.pid))
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
@@ -110,6 +114,9 @@ class Trial:
             notes = answer["notes"] if line else [self._said()]
             raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *filter(None, notes)]))
         return answer
+
+    def _place(self) -> str:
+        return f"; it is at\n{where}" if (where := self._where()) else ""
 
     def _where(self) -> str:
         """The stack of its process, as it says it when it is asked."""
@@ -163,10 +170,20 @@ class Trial:
         self.end()
 
 
+def prepare() -> None:
+    """In the child, before it is another program."""
+    orphans.end_with_parent()
+    # Until it can answer with its stack.
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+
+
 def theirs(stack: str) -> str:
     """A stack as `faulthandler` writes it, without what is the lab's or Python's own; and what to do if it is importing
     a module."""
     lines = [line for line in stack.splitlines() if "<frozen " not in line and OURS not in line]
+    lines = [line for line in lines if "/threading.py" not in line]
+    if not any(line.startswith("  File") for line in lines):
+        return ""  # it waits for others
     if "import_module" in stack:
         lines = [line for line in lines if not line.endswith("in import_module")]
         lines.append('  while it is imported: what a module does then belongs below `if __name__ == "__main__":`')

@@ -127,6 +127,15 @@ def machine() -> Machine:
     return Machine(busy / TICKS, idle / TICKS, stolen / TICKS)
 
 
+def free_bytes() -> int:
+    """Memory that this machine can still give, as the kernel estimates it."""
+    with contextlib.suppress(OSError):
+        for line in _read("/proc/meminfo").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return 1 << 62
+
+
 def pss_bytes(pids: Iterable[int]) -> int:
     """Memory of processes together, where each page counts once, however many share it."""
     total = 0

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from clutch.lab.load import Figures
+from clutch.lab.outcome import Found, Goal
 from clutch.lab.probing import Probe, space
-from clutch.lab.scoring import Basis, basis_of, best_of, scores_of
+from clutch.lab.scoring import Basis, basis_of, best_of, cpu_each_s, scores_of
 from clutch.lab.setting import Setting
-from clutch.lab.tuning import Found, Goal
 
 CPUS = 2
 COMPUTES = Probe(wall_s=0.001, cpu_s=0.001, is_async=False, threads_cpus=1.0, cpus=CPUS, start_s=0.3)
@@ -33,8 +33,7 @@ def rounds(rate: float, cpu_each_s: float, seed: int, **more: Any) -> list[Figur
 
 
 def chosen(played: dict[Setting, list[Figures]], probe: Probe) -> Setting:
-    cpu = {setting: seen[0].cpu_each_s for setting, seen in played.items()}
-    return best_of(scores_of(played, probe), cpu)
+    return best_of(scores_of(played, probe), {setting: cpu_each_s(seen) for setting, seen in played.items()})
 
 
 def test_the_faster_one_wins_on_a_quiet_machine() -> None:
@@ -87,7 +86,11 @@ def test_with_too_little_measured_nothing_is_sure() -> None:
     found = Found(
         COMPUTES, PROCESSES, {PROCESSES: figures(100, 0.001)}, {}, 1, played={PROCESSES: rounds(100, 0.001, 1)}
     )
+    assert not found.is_sure, "it was not started again"
+    found.again = figures(100, 0.001)
     assert found.is_sure
+    assert not replace(found, is_whole=False).is_sure and not replace(found, is_goal_met=False).is_sure
+    assert not replace(found, played={PROCESSES: rounds(100, 0.001, 1)[:7]}).is_sure
 
 
 def test_cpu_time_decides_where_the_cpus_are_the_limit() -> None:
@@ -114,3 +117,28 @@ def test_whether_threads_take_turns_is_said_where_it_is_known() -> None:
     assert "beside each other" in " ".join(beside.sentences()) and beside.threads_compute
     assert "threads of one worker" not in " ".join(replace(COMPUTES, threads_cpus=None).sentences())
     assert beside.ideal(Setting("thread", 1, threads=8)) == pytest.approx(2000)
+
+
+def test_cpu_time_that_nobody_knows_is_no_advantage() -> None:
+    """A process that ended has taken its figure with it."""
+    larger = Setting("process", 8)
+    played = {PROCESSES: rounds(1000, 0.001, 1), larger: rounds(1000, 0.0, 2, ended=1)}
+    assert cpu_each_s(played[larger]) is None and chosen(played, COMPUTES) == PROCESSES
+
+
+def test_an_objective_is_kept_by_all_rounds_together() -> None:
+    """In short rounds most have none of the slow units."""
+    quick, slow = ([(0.0, 0.001), (100.0, seconds)] for seconds in (0.002, 0.2))
+    seen = [figures(50, 0.001, latency_s={"99": curve[1][1]}, curve=curve) for curve in [*[quick] * 6, *[slow] * 2]]
+    assert not Goal(latency_s=0.1).is_met(*seen) and Goal(latency_s=0.1).is_met(*seen[:6])
+    assert Goal(latency_s=0.1).units_wanted() == 1000
+
+
+def test_settings_that_do_not_fit_into_the_memory_are_left_out() -> None:
+    large = replace(WAITS, whole_bytes=100 << 20, largest_bytes=80 << 20)
+    assert max(one.workers for one in space(large, 200 << 20)) == 2 < max(one.workers for one in space(large))
+
+
+def test_work_that_fails_in_threads_is_tried_in_processes() -> None:
+    tried = space(replace(COMPUTES, threads_fail="ValueError: signal only works in main thread"))
+    assert tried and not [one for one in tried if one.profile == "thread"]
