@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -18,6 +20,8 @@ FORMAT = 3
 """Of saved files."""
 EACH_SECONDS = 6.0
 ROUNDS_MAX = 60
+OVERTIME = 3
+"""Times as long as they should take, after which no more rounds are played than are needed."""
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
@@ -169,9 +173,13 @@ def play(
 
     with Field(contenders, tell, bench.failed) as field:
         field.start(ready)
+        longest = math.inf
         if rounds is None:
             rounds = rounds_for(max((trial.least_s for trial in field.trials.values()), default=0.0), bench.seconds)
-        for turn in field.rounds(rounds, seed):
+            longest = time.monotonic() + OVERTIME * max(EACH_SECONDS, rounds * bench.seconds) * len(field.trials)
+        for nr, turn in enumerate(field.rounds(rounds, seed)):
+            if nr >= ROUNDS_MIN and time.monotonic() > longest:
+                break
             for name, figures in round_of(field, turn, bench.seconds).items():
                 bench.cells.setdefault(name, cells[name]).rounds.append(figures)
         for one in field.alive() if is_recycled else ():

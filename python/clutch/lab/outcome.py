@@ -138,7 +138,8 @@ class Found:
         if ended := sum(one.ended for one in rounds):
             yield f"{ended} processes ended under the winner meanwhile: their CPU time is not known"
         if 0 < units < self.units_wanted:
-            yield f"{units:,} units are few for this percentile, which wants {self.units_wanted:,}: give it more (--budget)"
+            wanted = f"{self.units_wanted:,} are wanted for this percentile"
+            yield f"the winner had {units:,} units, and {wanted}: give it more (--budget)"
         if self.not_again is not None:
             yield f"started again, the winner failed: {self.not_again}"
         if not self.is_goal_met:

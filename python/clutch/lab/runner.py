@@ -118,7 +118,8 @@ def ours_cpu_s(driver: Driver) -> float:
     """Of this process, all that it has started, those of them that have ended, and whoever does the work."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     everyone = dict.fromkeys([*watching.below(os.getpid()), *driver.pids()])
-    return sum(map(watching.cpu_s, everyone)) + ended.ru_utime + ended.ru_stime
+    of_workers = sum(map(watching.children_cpu_s, driver.pids()))
+    return sum(map(watching.cpu_s, everyone)) + of_workers + ended.ru_utime + ended.ru_stime
 
 
 class Memory:

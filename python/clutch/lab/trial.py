@@ -28,6 +28,7 @@ LATE_SECONDS = 60.0
 END_SECONDS_MAX = 10.0
 STACK_SECONDS_MAX = 2.0
 STACK_BYTES_MAX = 4_000
+IMPORTING = '  while it is imported: what a module does then belongs below `if __name__ == "__main__":`'
 OURS = os.path.dirname(__file__)
 TOLD_SECONDS = 5.0
 """Time after which it is told that a start takes long."""
@@ -178,13 +179,10 @@ def prepare() -> None:
 
 
 def theirs(stack: str) -> str:
-    """A stack as `faulthandler` writes it, without what is the lab's or Python's own; and what to do if it is importing
-    a module."""
-    lines = [line for line in stack.splitlines() if "<frozen " not in line and OURS not in line]
-    lines = [line for line in lines if "/threading.py" not in line]
-    if not any(line.startswith("  File") for line in lines):
+    """A stack as `faulthandler` writes it, of a module that is being imported: without what is the lab's or Python's
+    own. Else nothing, as it is somebody else who takes so long."""
+    if "in import_module" not in stack:
         return ""  # it waits for others
-    if "import_module" in stack:
-        lines = [line for line in lines if not line.endswith("in import_module")]
-        lines.append('  while it is imported: what a module does then belongs below `if __name__ == "__main__":`')
-    return "\n".join(lines)
+    lines = [line for line in stack.splitlines() if "<frozen " not in line and OURS not in line]
+    lines = [line for line in lines if not line.endswith("in import_module")]
+    return "\n".join([*lines, IMPORTING])

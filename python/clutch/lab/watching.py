@@ -96,6 +96,14 @@ def cpu_s(pid: int) -> float:
     return 0.0
 
 
+def children_cpu_s(pid: int) -> float:
+    """CPU time of those that a process has started and waited for, in whole ticks."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return (int(fields[13]) + int(fields[14])) / TICKS
+    return 0.0
+
+
 def task_cpu_s(pid: int, task: int) -> float | None:
     """CPU time of one thread; None: it has ended."""
     with contextlib.suppress(OSError, ValueError):

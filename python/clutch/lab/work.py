@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 from clutch.errors import ConfigError
 from clutch.lab.load import Load
-from clutch.lab.setting import PROFILES, Setting
+from clutch.lab.setting import AUTO, PROFILES, Setting
 
 CLIENTS = 64
-"""Connections of a load over a network, unless somebody says."""
+"""Connections of a load over a network, unless somebody says; or twice the slots, if they are more."""
+CLIENTS_MAX = 512
 
 
 class Work(Protocol):
@@ -98,7 +99,8 @@ class App:
         return {"kind": "http", "command": command, "requests": [one.as_data() for one in self.requests]}
 
     def load(self, setting: Setting | None) -> Load:
-        return Load(CLIENTS)
+        slots = 0 if setting is None or setting.profile == AUTO else setting.slots
+        return Load(max(CLIENTS, min(2 * slots, CLIENTS_MAX)))
 
     def __str__(self) -> str:
         return f"{self.target} {' '.join(f'{one.method} {one.path}' for one in self.requests)}"

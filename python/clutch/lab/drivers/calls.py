@@ -26,10 +26,14 @@ LONG_SECONDS = 0.5
 CALLS_MIN = 2.5
 """Durations of a call that a window has at least."""
 LOOK_SECONDS = 0.02
+SETTLE_SECONDS, SETTLE_CALLS, SETTLE_SECONDS_MAX = 2.0, 5, 30.0
+"""What is under way at the end is waited for: so long, and so many times what it should take; at most."""
 CALLER_BUSY = 0.95
 """Share of a CPU beyond which the program that calls is the limit."""
 LATE_SECONDS_MAX = 0.001
 """Calls that are made this much later than they were due make the load, and not the work, what was measured."""
+FAR_BEHIND = 0.5
+"""Calls that have not ended to those that have."""
 OVERTIME = 1.5
 """Part of its time after which a load that is behind gives up."""
 REFUSED_PAUSE_SECONDS = 0.001
@@ -101,6 +105,8 @@ class Sample:
     cpu_s: float | None
     caller_cpu_s: float
     spent: tuple[float, float] | None
+    children_cpu_s: float = 0.0
+    """Of programs that workers have started, and that have ended."""
 
 
 def start(order: dict[str, Any]) -> CallsDriver:
@@ -117,7 +123,7 @@ class CallsDriver:
         try:
             self.check_s = self.check(order.get("check_s", CHECK_SECONDS_MAX))
             if self.check_s > LONG_SECONDS:  # the first call may have imported something
-                self.check_s = self.check(order.get("check_s", CHECK_SECONDS_MAX))
+                self.check_s = min(self.check_s, self.check(order.get("check_s", CHECK_SECONDS_MAX)))
         except BaseException:
             self.executor.end()
             raise
@@ -162,14 +168,29 @@ class Run:
         self.free = threading.Semaphore(load.callers)
         self.ends: list[Ended] = []
         self.errors: Counter[str] = Counter()
+        self.unended = 0
+        self.under_way: set[concurrent.futures.Future[Any]] = set()
         self.watch = Watch(driver.executor, load, seconds)
         thread_before, self.began = time.thread_time(), time.perf_counter()
         with self.watch:
             self.first, self.last = self.drive()
         self.busy = (time.thread_time() - thread_before) / (self.last.at - self.began)
-        for _ in range(load.callers):
-            self.free.acquire()
+        self.wait_ended()
         self.settle()
+
+    def wait_ended(self) -> None:
+        """For what is under way. What has not ended by then counts as failed, and is not waited for any more."""
+        until = time.perf_counter() + min(SETTLE_SECONDS_MAX, SETTLE_SECONDS + self.patience())
+        for nr in range(self.load.callers):
+            if not self.free.acquire(timeout=max(0.0, until - time.perf_counter())):
+                self.unended = self.load.callers - nr
+                break
+        for future in list(self.under_way):  # what still waits is not to be in the way of the next measurement
+            future.cancel()
+
+    def patience(self) -> float:
+        """A few times what all that waits for a slot should take."""
+        return SETTLE_CALLS * self.driver.check_s * (1 + self.load.callers / self.driver.slots)
 
     def drive(self) -> tuple[Sample, Sample]:
         raise NotImplementedError
@@ -188,7 +209,8 @@ class Run:
     def sample(self) -> Sample:
         executor = self.driver.executor
         used, caller = watching.usages(executor.pids()), watching.cpu_s(os.getpid())
-        return Sample(time.perf_counter(), used, executor.cpu_s(), caller, executor.spent())
+        children = sum(map(watching.children_cpu_s, used))
+        return Sample(time.perf_counter(), used, executor.cpu_s(), caller, executor.spent(), children)
 
     def call(self, since: float) -> None:
         driver = self.driver
@@ -199,13 +221,15 @@ class Run:
             self.free.release()
             time.sleep(REFUSED_PAUSE_SECONDS)
         else:
+            self.under_way.add(future)
             future.add_done_callback(lambda future: self.ended(future, since))
 
     def ended(self, future: concurrent.futures.Future[Any], since: float) -> None:
         now = time.perf_counter()
+        self.under_way.discard(future)
         if future.cancelled():
-            self.errors["CancelledError"] += 1
-        elif (error := future.exception()) is not None:
+            return  # it is one of those that have not ended
+        if (error := future.exception()) is not None:
             self.errors[type(error).__name__] += 1
         else:
             self.ends.append((now, now - since))
@@ -225,12 +249,13 @@ class Run:
         used = watching.used(self.first.workers, self.last.workers)
         known = (self.first.cpu_s, self.last.cpu_s)
         cpu_s = used.cpu_s if known[0] is None or known[1] is None else known[1] - known[0]
+        cpu_s += max(0.0, self.last.children_cpu_s - self.first.children_cpu_s)
         known_whole = {} if None in known else {"ended": 0}
         figures: dict[str, Any] = {
             **known_whole,
             "units": len(kept),
             "wall_s": wall,
-            "errors": dict(self.errors),
+            "errors": dict(self.errors) | ({"not ended": self.unended} if self.unended else {}),
             **used.as_figures(stretch),
             "cpu_s": cpu_s * stretch,
             "load_cpu_s": (self.last.caller_cpu_s - self.first.caller_cpu_s) * stretch,
@@ -330,13 +355,19 @@ class AtRate(Run):
                 self.gave_up_at = due  # no more is offered: it is far behind
                 break
             if not self.free.acquire(blocking=False):
-                self.free.acquire()
+                if not self.free.acquire(timeout=max(0.0, OVERTIME * self.seconds - now)):
+                    self.gave_up_at = due
+                    break
                 blocked_until = time.perf_counter() - self.began
             if blocked_until <= due:
                 self.lates.append(time.perf_counter() - self.began - due)
             self.call(self.began + due)
         time.sleep(max(0.0, self.began + self.seconds - time.perf_counter()))
         return first, self.sample()
+
+    def patience(self) -> float:
+        """Far behind its rate there is no end to wait for."""
+        return SETTLE_CALLS * self.driver.check_s + OVERTIME * self.seconds
 
     def settle(self) -> None:
         self.last = self.sample()
@@ -352,6 +383,8 @@ class AtRate(Run):
         if self.gave_up_at is not None:
             share = self.gave_up_at / self.seconds
             return f"only {share:.0%} of the calls that were due could be made, with {self.load.callers:,} under way"
+        if self.unended and self.unended > FAR_BEHIND * len(self.ends):
+            return f"{self.unended:,} of the calls that were made had not ended: it is far behind the rate"
         latencies = sorted(latency for _, latency in self.ends)
         lates = sorted(self.lates)
         if lates and (late := lates[int(len(lates) * 0.99)]) > max(LATE_SECONDS_MAX, middle(latencies) / 2):

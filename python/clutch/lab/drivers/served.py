@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import socket
@@ -30,7 +31,7 @@ ANSWER_BYTES_MAX = 1 << 20
 QUIET_SECONDS = 0.2
 """After so long without more, the answer over TCP is whole."""
 HTTP_OK = range(200, 300)
-GRACE_SECONDS = 30.0
+GRACE_SECONDS, GRACE_SECONDS_MIN = 30.0, 1.0
 ANSWERS_MIN = 8
 """Durations of a request that a window of a closed loop has at least."""
 
@@ -59,20 +60,22 @@ class ServedDriver:
         self.host, self.port = order.get("host", HOST), order.get("port") or free_port()
         self.client: generator.Load | None = None
         self.connections = 0
+        self.is_known = False
         is_near = "command" not in order and self.host in ("127.0.0.1", "::1", "localhost")
         self.found = watching.listeners(self.port) if is_near else []
         self.bodies = [bodies_of(request) for request in order.get("requests", ())]
         began = time.perf_counter()
         try:
             if "command" in order:
-                command = [part.format(port=self.port) for part in order["command"]]
+                command = [part.replace("{port}", str(self.port)) for part in order["command"]]
                 self.program = Program(command, order.get("environment", {}), order.get("has_session", True))
             self.wait_listening(began + START_SECONDS_MAX)
             self.start_s = time.perf_counter() - began
             self.check_s = self.check()
             if self.check_s > LONG_SECONDS:  # the first request may have imported something
-                self.check_s = self.check()
+                self.check_s = min(self.check_s, self.check())
             self.control = self.find_control()
+            self.slots: int | None = (self.pool() or {}).get("slots")
         except BaseException as error:
             self.end()
             if self.program is not None:
@@ -108,7 +111,7 @@ class ServedDriver:
                     place = ""
                     connection.request(request["method"], request["path"], bodies[0] if bodies else None, headers)
                     answer = connection.getresponse()
-                    text = answer.read(ANSWER_BYTES_MAX)
+                    text = whole(answer, began + CHECK_SECONDS_MAX)
                     if 300 <= answer.status < 400:
                         place = f" (to {answer.getheader('location')}: ask for that)"
                 except (OSError, http.client.HTTPException) as error:
@@ -182,11 +185,12 @@ class ServedDriver:
         client = self.client_of(load.callers)
         ramp = 0.0
         if load.rate is None:
-            seconds = max(seconds, ANSWERS_MIN * self.check_s)
+            # The first window shows whether requests take as long as the first of a process did.
+            seconds = max(seconds, (ANSWERS_MIN if self.is_known else 2) * self.check_s)
             ramp = min(self.check_s, seconds / 2)
         spent_before = self.spent()
         before = watching.usages(self.pids())
-        asked = {"seconds": seconds + ramp, "arrivals": arrivals(load), "grace_seconds": GRACE_SECONDS}
+        asked = {"seconds": seconds + ramp, "arrivals": arrivals(load), "grace_seconds": self.grace(load)}
         report = json.loads(client.measure(json.dumps(asked)))
         self.check_alive(report)
         used = watching.used(before, watching.usages(self.pids()))
@@ -195,13 +199,13 @@ class ServedDriver:
         parts = list(zip(sliced["answers"], sliced["max_us"], strict=True))
         units, wall, errors = every, report["seconds"], report["errors"]
         if load.rate is None:
-            # Before the first can have been answered nothing counts; what is under way at the end has its time to end,
-            # and neither counts nor fails.
+            # What is under way at the end has its time to end, and does not count then.
             within = max(1, round((seconds + ramp) / sliced["interval_s"]))
-            first = min(within - 1, round(ramp / sliced["interval_s"]))
-            parts = parts[first:within]
-            units, wall = sum(count for count, _ in parts), (within - first) * sliced["interval_s"]
-            errors = {kind: count for kind, count in errors.items() if kind != "timeout"}
+            parts = between_bursts(parts[:within], self.first_burst(load), ramp / sliced["interval_s"])
+            units, wall = sum(count for count, _ in parts), len(parts) * sliced["interval_s"]
+            self.is_known = True
+            if every:
+                self.check_s = min(self.check_s, report["min_us"] / 1e6)
         part = units / every if every else 0.0
         figures: dict[str, Any] = {
             "units": units,
@@ -219,6 +223,16 @@ class ServedDriver:
                 max(0.0, after - earlier) / every for after, earlier in zip(spent, spent_before, strict=True)
             )
         return figures
+
+    def grace(self, load: Load) -> float:
+        """Time for what is under way at the end: all that waits for a slot, twice."""
+        if load.rate is not None or self.slots is None:
+            return GRACE_SECONDS
+        return min(GRACE_SECONDS, GRACE_SECONDS_MIN + 2 * self.check_s * (1 + load.callers / self.slots))
+
+    def first_burst(self, load: Load) -> int:
+        """Answers after which all slots are busy."""
+        return load.callers if self.slots is None else min(load.callers, self.slots)
 
     def check_alive(self, report: dict[str, Any]) -> None:
         """Raises Wrong where the server has ended meanwhile, or does not listen any more."""
@@ -273,6 +287,28 @@ class ServedDriver:
             self.client.close()
         if self.program is not None:
             self.program.stop()
+
+
+def whole(answer: http.client.HTTPResponse, until: float) -> bytes:
+    """The body, or as much of it as is looked at. Raises OSError where it has no end by then."""
+    found = b""
+    while len(found) < ANSWER_BYTES_MAX and (more := answer.read1(1 << 16)):
+        found += more
+        if time.perf_counter() > until:
+            raise OSError(f"it has no end within {CHECK_SECONDS_MAX:.0f} s; what streams for ever has no rate")
+    return found
+
+
+def between_bursts(parts: list[tuple[int, float]], first: int, ramp: float) -> list[tuple[int, float]]:
+    """The intervals after that in which all slots have answered once, to the last with an answer: requests that all
+    take the same time end in bursts, of which intervals that are cut anywhere have one more or one less. Where so many
+    are not answered in a half of it: those after the ramp."""
+    totals = list(itertools.accumulate(count for count, _ in parts))
+    begin = next((nr + 1 for nr, total in enumerate(totals) if total >= first), len(parts))
+    end = max((nr + 1 for nr, (count, _) in enumerate(parts) if count), default=0)
+    if begin > len(parts) // 2 or end <= begin:
+        begin, end = min(len(parts) - 1, round(ramp)), len(parts)
+    return parts[begin:end]
 
 
 def arrivals(load: Load) -> Any:
