@@ -58,6 +58,7 @@ EXIT_CODES = {
     "1": "the call failed, or no server answered; for `run` and `serve`: startup or shutdown failed",
     "2": "wrong usage or configuration, or a target that does not import",
     "3": "`bench --against` or `--beside`: a setting is worse than in the saved file, or than the other target",
+    "4": "the same: other programs used the CPUs, so that there is no verdict",
     "128 + n": "`run` and `serve`: a second signal, of number n, forced the shutdown (130: Ctrl-C, 143: SIGTERM); "
     "130: `bench`, `tune` or `compare` was interrupted before there was anything to show",
 }

@@ -27,7 +27,7 @@ from clutch.lab.setting import PROFILES, grid, profiles_of, sizes_of
 from clutch.lab.shown import bench_report
 from clutch.lab.work import App, Calls, Handler, JobRun, Request, Url, Work
 
-WORSE_EXIT_CODE = 3
+WORSE_EXIT_CODE, UNTOLD_EXIT_CODE = 3, 4
 SIZES_OF = {"threads": ("thread",), "tasks": ("async", "greenlet")}
 """Sizes that some profiles alone have."""
 BODY_SHOWN_MAX = 40
@@ -101,6 +101,8 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     lab.write_page(report, given["html"])
     if any(ratio.verdict is Verdict.WORSE for ratio in ratios.values()):
         context.exit(WORSE_EXIT_CODE)
+    if any(not change.told for change in ratios.values()):
+        context.exit(UNTOLD_EXIT_CODE)
 
 
 def of_preset(
@@ -137,7 +139,7 @@ def cautions(bench: Bench, kept: Bench, changes: Iterable[Change]) -> list[str]:
     said = []
     if kept.machine.get("Python") != bench.machine.get("Python"):
         said.append(f"{WARNING}the saved figures are of {kept.machine.get('Python')}")
-    if any(change.rate.rounds < ROUNDS_MIN for change in changes):
+    if any(ratio.rounds < ROUNDS_MIN for change in changes for ratio in change.told):
         said.append(f"{WARNING}fewer than {ROUNDS_MIN} rounds were measured: no verdict is possible")
     return said
 

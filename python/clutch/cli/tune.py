@@ -25,10 +25,11 @@ from clutch.lab.setting import Setting
 from clutch.lab.shown import tune_report
 from clutch.lab.tuning import tune
 from clutch.lab.work import App, Calls, Handler, JobRun, Work, serve_flags
-from clutch.lab.writing import Place, place_of, write
+from clutch.lab.writing import Place, place_in, place_of, write
 
 MEASURED = EVERY - {URL, PRESET}
 BUDGET_SECONDS_MIN = 10.0
+CONFIG = Path("clutch.toml")
 POOL = re.compile(r"[A-Za-z0-9_-]+")
 OBJECTIVE = re.compile(r"\s*p(50|75|90|95|99|99\.9)\s*<=?\s*(\d.*?)\s*")
 NEARLY = re.compile(r"\s*[pP]?(50|75|90|95|99|99\.9)[\s<=:]*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*")
@@ -68,9 +69,11 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
         )
     if given["threads_ok"] and getattr(sys, "_is_gil_enabled", lambda: True)():
         lab.tell(f"{WARNING}--threads-ok has no effect: this Python has a GIL, and `thread` is tried anyway")
+    # Before anything is measured it shows whether that can be written.
+    place = place_in(CONFIG, work, given["pool"]) if given["write"] else place_of(work, given["pool"])
     lab.tell(line())
     found = tune(work, goal, usable_cpus(), seconds, lab.tell, given["seed"], given["threads_ok"])
-    report, place = tune_report(work, found), place_of(work, given["pool"])
+    report = tune_report(work, found)
     report.notes += conclusion(work, found, place)
     click.echo(lab.as_json(report) if as_json else report.as_text())
     lab.write_page(report, given["html"])
@@ -79,7 +82,7 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
             "nothing is written: too few settings could be measured in this time; give it more (--budget)"
         )
     if given["write"]:
-        write(Path("clutch.toml"), place, found.winner)
+        write(CONFIG, place, found.winner)
         lab.tell(f"written to clutch.toml, [pools.{place.pool}]")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -27,8 +28,12 @@ ALIVE_MAX = 8
 ALONE_SECONDS = 0.3
 OTHERS_MAX = 0.1
 """CPUs that other programs use at most for rates to be trusted."""
+IDLE_MIN = 0.15
+"""Share of the CPUs that is idle while they are not the limit."""
 OTHERS_APART = 0.25
 """By how much they may differ between two runs that are compared."""
+RISING_MIN, GROWN_MIN, GROWN_BYTES_MIN = 0.8, 0.1, 4 << 20
+"""Share of pairs of rounds of which the later one has more memory, and by how much it must grow, to be said."""
 KEPT_UP = 0.95
 """Share of an offered rate from which on work keeps up with it."""
 RECYCLED_SECONDS = 2.0
@@ -103,6 +108,15 @@ class Bench:
                 found[other] = ratio_of(ours, theirs) if is_paired else ratio_of_apart(ours, theirs)
         return found
 
+    @property
+    def is_starved(self) -> bool:
+        """Whether other programs took CPUs that were wanted: else rates stand, whatever they used."""
+        rounds = [one for cell in self.cells.values() for one in cell.rounds if one.wall_s > 0]
+        known = self.machine.get("CPUs", "1").split()[0]
+        cpus = int(known) if known.isdecimal() else 1
+        idle = statistics.median(one.idle_s / one.wall_s for one in rounds) if rounds else 0.0
+        return self.others > OTHERS_MAX and idle < IDLE_MIN * cpus
+
     def as_data(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 
@@ -112,6 +126,10 @@ class Bench:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             given = data.get("format") if isinstance(data, dict) else type(data).__name__
             raise OtherFile(f"it is not of format {FORMAT} of `clutch bench --save` but {given!r}; save it anew")
+        if not all(isinstance(data[name], dict) for name in ("machine", "packages", "cells")):
+            raise TypeError("machine, packages and cells are tables")
+        if not all(isinstance(value, str) for value in (data["asked"], *data["machine"].values())):
+            raise TypeError("facts are texts")
         facts = {"packages": data["packages"], "asked": data["asked"]}
         bench = cls(data["work"], data["unit"], data["seconds"], data["machine"], **facts)
         for name, cell in data["cells"].items():
@@ -196,61 +214,92 @@ def rounds_for(least_s: float, seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Change:
-    """Figures to those that were kept. `cpu`: of the units that a second of CPU time is enough for; None: it is not
-    known. `by_cpu`: that alone counts, as other programs used the CPUs. `is_told`: they did so in both alike: whether
-    the CPU beside it is busy changes the CPU time of a unit by up to a half where two CPUs share a core."""
+    """Figures to those that were kept, or of a twin, where more is better. `rate`; None: other programs took the CPUs
+    that it would have needed. `cpu`: of the units that a second of CPU time is enough for; None: it is not known, or
+    the CPUs were not as busy in the other run: that changes the CPU time of a unit by up to a half where two CPUs share
+    a core. `latency`: at a rate, of one over the middle latency."""
 
-    rate: Ratio
-    cpu: Ratio | None
-    by_cpu: bool
-    is_told: bool = True
+    rate: Ratio | None
+    cpu: Ratio | None = None
+    latency: Ratio | None = None
+    is_lost: bool = False
+    """It was kept, and fails now."""
+
+    @property
+    def told(self) -> list[Ratio]:
+        """What tells anything; nothing: there is no verdict."""
+        return [one for one in (self.rate, self.cpu, self.latency) if one is not None]
 
     @property
     def verdict(self) -> Verdict:
-        """Worse if either is."""
-        if not self.is_told:
-            return Verdict.ALIKE
-        told = [one.verdict for one in (None if self.by_cpu else self.rate, self.cpu) if one is not None]
-        plain = [verdict for verdict in (Verdict.WORSE, Verdict.BETTER) if verdict in told]
-        return plain[0] if plain else Verdict.ALIKE
+        """Worse if any of them is."""
+        told = [one.verdict for one in self.told]
+        if self.is_lost or Verdict.WORSE in told:
+            return Verdict.WORSE
+        return Verdict.BETTER if Verdict.BETTER in told else Verdict.ALIKE
 
 
 def against(bench: Bench, kept: Bench) -> dict[str, Change]:
-    """Of contenders that are in both. Raises OtherFile where there is none, or where the kept ones are of other work.
+    """Of contenders that are in both, and of those that were kept and fail now. Raises OtherFile where there is none,
+    or where the kept ones are of other work.
 
     These rounds were not played side by side: the machine may have been another one between them.
     """
     refuse_other(bench, kept)
     both = [name for name in bench.cells if name in kept.cells]
-    if not both:
+    lost = [name for name in bench.failed if name in kept.cells]
+    if not both and not lost:
         raise OtherFile(f"it has none of these settings, but {', '.join(kept.cells)}")
-    by_cpu, is_told = max(bench.others, kept.others) > OTHERS_MAX, abs(bench.others - kept.others) <= OTHERS_APART
+    is_alike = abs(bench.others - kept.others) <= OTHERS_APART
+    is_starved = bench.is_starved or kept.is_starved
     found = {}
     for name in both:
         ours, theirs = bench.cells[name].rounds, kept.cells[name].rounds
-        rate = ratio_of_apart([max(one.rate, 1e-9) for one in ours], [max(one.rate, 1e-9) for one in theirs])
-        each, before = (per_cpu_second(rounds) for rounds in (ours, theirs))
-        cpu = ratio_of_apart(each, before) if each and before else None
-        found[name] = Change(rate, cpu, by_cpu, is_told)
-    return found
+        rate = apart(ours, theirs, lambda one: max(one.rate, 1e-9))
+        cpu = apart(ours, theirs, per_cpu_second) if is_alike else None
+        found[name] = Change(None if is_starved else rate, cpu, apart(ours, theirs, promptness))
+    return found | {name: Change(None, is_lost=True) for name in lost}
 
 
 def beside(bench: Bench, twins: Mapping[str, str]) -> dict[str, Change]:
     """Of each that has a twin, its figures to the twin's, inside rounds that both have played."""
     found = {}
     for name, twin in twins.items():
+        if name in bench.failed and twin in bench.cells:
+            found[name] = Change(None, is_lost=True)
         if name in bench.cells and twin in bench.cells:
-            rounds = list(zip(bench.cells[name].rounds, bench.cells[twin].rounds, strict=False))
-            rate = ratio_of([max(one.rate, 1e-9) for one, _ in rounds], [max(one.rate, 1e-9) for _, one in rounds])
-            known = [(one, other) for one, other in rounds if one.cpu_each_s > 0 and other.cpu_each_s > 0]
-            each = per_cpu_second([one for one, _ in known]), per_cpu_second([other for _, other in known])
-            found[name] = Change(rate, ratio_of(*each) if known else None, bench.others > OTHERS_MAX)
+            ours, theirs = bench.cells[name].rounds, bench.cells[twin].rounds
+            rate = together(ours, theirs, lambda one: max(one.rate, 1e-9))
+            cpu, latency = (together(ours, theirs, of) for of in (per_cpu_second, promptness))
+            found[name] = Change(None if bench.is_starved else rate, cpu, latency)
     return found
 
 
-def per_cpu_second(rounds: Sequence[Figures]) -> list[float]:
-    """Units, of the rounds that know it."""
-    return [1 / one.cpu_each_s for one in rounds if one.cpu_each_s > 0]
+Of = Callable[[Figures], float | None]
+
+
+def apart(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of) -> Ratio | None:
+    """Of rounds that were not played together, and in which it is known."""
+    mine, others = ([value for one in side if (value := of(one))] for side in (ours, theirs))
+    return ratio_of_apart(mine, others) if mine and others else None
+
+
+def together(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of) -> Ratio | None:
+    """Of the rounds in which it is known of both."""
+    pairs = [(of(one), of(other)) for one, other in zip(ours, theirs, strict=False)]
+    known = [(one, other) for one, other in pairs if one and other]
+    return ratio_of([one for one, _ in known], [other for _, other in known]) if known else None
+
+
+def per_cpu_second(figures: Figures) -> float | None:
+    """Units; None: it is not known."""
+    return 1 / figures.cpu_each_s if figures.cpu_each_s > 0 and figures.knows_cpu else None
+
+
+def promptness(figures: Figures) -> float | None:
+    """Units a second of the middle latency, where they came at a rate; else None: then the rate tells."""
+    latency = figures.latency_s.get("50")
+    return 1 / latency if figures.offered is not None and latency else None
 
 
 def refuse_other(bench: Bench, kept: Bench) -> None:
@@ -272,6 +321,10 @@ def cautions(bench: Bench) -> list[str]:
         for name, count in retried.items()
         if count
     ]
+    for name, cell in bench.cells.items():
+        if ended := sum(one.ended for one in cell.rounds):
+            found.append(f"{name}: {ended} of its processes ended meanwhile, so that its CPU time is not known")
+    found += filter(None, (growing(name, cell.rounds) for name, cell in bench.cells.items()))
     found += filter(None, (behind(name, cell.middle) for name, cell in bench.cells.items()))
     if bench.others > OTHERS_MAX:
         used = f"other programs used {bench.others:.2f} CPUs meanwhile"
@@ -287,3 +340,18 @@ def behind(name: str, figures: Figures) -> str | None:
         f"{name}: of {figures.offered:,.0f}/s that were offered {figures.rate:,.0f}/s were done: what waits grows, "
         "and so do latencies for as long as this lasts"
     )
+
+
+def growing(name: str, rounds: Sequence[Figures]) -> str | None:
+    """A sentence where memory grew from round to round: it may leak."""
+    sizes = [one.pss_bytes for one in rounds]
+    if len(sizes) < ROUNDS_MIN:
+        return None
+    pairs = list(itertools.combinations(sizes, 2))
+    rising = sum(later > earlier for earlier, later in pairs) / len(pairs)
+    third = len(sizes) // 3
+    first, last = statistics.median(sizes[:third]), statistics.median(sizes[-third:])
+    if rising < RISING_MIN or last - first < max(GROWN_BYTES_MIN, GROWN_MIN * first):
+        return None
+    units = sum(one.units for one in rounds)
+    return f"{name}: its memory grew from {first / 1e6:,.0f} to {last / 1e6:,.0f} MB in {units:,} units: it may leak"

@@ -134,6 +134,9 @@ def signed_rank(values: Sequence[float]) -> float:
     if not kept:
         return 1.0
     doubled = ranks([abs(value) for value in kept])
+    if len(kept) > EXACT_MAX:
+        distance = abs(sum(rank if value > 0 else -rank for rank, value in zip(doubled, kept, strict=True)))
+        return math.erfc(distance / math.sqrt(2 * sum(rank * rank for rank in doubled)))
     counts = {0: 1}
     for rank in doubled:
         more = dict(counts)

@@ -10,6 +10,11 @@ from typing import Any
 
 FIGURE_MAX = 1e15
 """Larger figures are nobody's."""
+NUMBERS = (
+    *("units", "wall_s", "cpu_s", "load_cpu_s", "switches", "forced", "pss_bytes", "delayed_s", "others_cpu_s"),
+    *("idle_s", "queued_s", "run_s", "callers", "largest_bytes", "offered", "ended"),
+)
+"""Figures that are numbers, or not known."""
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9")
 
 
@@ -117,10 +122,13 @@ class Figures:
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Figures:
         """Raises TypeError or ValueError for fields that are missing or unknown, and figures that cannot be."""
-        for name in ("units", "wall_s", "cpu_s", "pss_bytes"):
-            value = data.get(name)
-            if not isinstance(value, int | float) or not 0 <= value < FIGURE_MAX:
+        for name in NUMBERS:
+            value = data.get(name, 0)
+            if value is not None and (not isinstance(value, int | float) or not 0 <= value < FIGURE_MAX):
                 raise ValueError(f"{name} is {value!r}")
+        for name in ("errors", "latency_s"):
+            if not all(isinstance(value, int | float) and 0 <= value < FIGURE_MAX for value in data[name].values()):
+                raise ValueError(f"{name} is {data[name]!r}")
         pairs = {name: [tuple(point) for point in data.get(name, ())] for name in ("curve", "series")}
         return cls(**{**data, **pairs})
 

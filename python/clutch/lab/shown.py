@@ -72,14 +72,13 @@ def bench_report(
     ]
     report.advice += [f"{WARNING}{caution}" for caution in cautions(bench)]
     report.notes += [f"{kind}: {count:,}" for kind, count in errors_of(bench).items()]
-    if not all(change.is_told for change in changes.values()):
+    if not all(change.told or change.is_lost for change in changes.values()):
         report.advice.append(f"{WARNING}{APART}")
     if changes:
         report.data["against"] = {
             name: {
-                "rate": as_data(change.rate),
-                "cpu": change.cpu and as_data(change.cpu),
-                "verdict": change.verdict.value,
+                **{of: ratio and as_data(ratio) for of, ratio in ratios_of(change).items()},
+                "verdict": word_of(change),
             }
             for name, change in changes.items()
         }
@@ -90,9 +89,22 @@ Columns = tuple[list[str], dict[str, list[str]]]
 """Their headings, and the cells of each by its name."""
 
 
+def ratios_of(change: Change) -> dict[str, Ratio | None]:
+    return {"rate": change.rate, "cpu": change.cpu, "latency": change.latency}
+
+
+def word_of(change: Change) -> str:
+    if change.is_lost:
+        return "fails now"
+    return change.verdict.value if change.told else "no verdict"
+
+
 def against_columns(changes: Mapping[str, Change], to: str) -> Columns:
-    cells = {name: [str(one.rate), str(one.cpu or ""), one.verdict.value] for name, one in changes.items()}
-    return [f"rate to {to}", "per CPU second", ""], cells
+    """Ratios that nobody has are left out."""
+    heads = {"rate": f"rate to {to}", "cpu": "per CPU second", "latency": "promptness"}
+    known = [of for of in heads if any(ratios_of(one)[of] is not None for one in changes.values())]
+    cells = {name: [*(str(ratios_of(one)[of] or "") for of in known), word_of(one)] for name, one in changes.items()}
+    return [*(heads[of] for of in known), ""], cells
 
 
 def best_columns(bench: Bench) -> Columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,34 @@ class Place:
 
     def needs_front(self, config: dict[str, Any]) -> bool:
         """Whether the configuration has no front for this pool yet."""
-        if self.front is None:
-            return False
-        kind, values = self.front
-        fronts = config.get("fronts", {})
-        # One with a name of its own has a pool of that name.
-        return kind not in fronts and not any(one.get("pool", name) == values["pool"] for name, one in fronts.items())
+        return self.front is not None and not any(pool == self.pool for _, pool in fronts_of(config))
+
+
+def fronts_of(config: dict[str, Any]) -> Iterator[tuple[str | None, str]]:
+    """Of each front that runs something: what, and where. One with a name of its own has a pool of that name."""
+    for name, one in config.get("fronts", {}).items():
+        kind = one.get("kind", name)
+        for of_kind, option, usual in FRONTS.values():
+            if kind == of_kind:
+                yield one.get(option), one.get("pool", usual if name == kind else name)
+
+
+def settled(place: Place, named: bool, config: dict[str, Any]) -> Place:
+    """Where it goes in a configuration that is there: into the pool that runs the same already, unless one is named.
+    Raises ConfigError where that pool runs something else."""
+    if place.front is not None:
+        target = next(iter(place.front[1].values()))
+        runs = [pool for what, pool in fronts_of(config) if what == target]
+        others = [str(what) for what, pool in fronts_of(config) if pool == place.pool and what != target]
+        if runs and not named:
+            kind, values = place.front
+            return Place(runs[0], None, (kind, {**values, "pool": runs[0]}))
+    else:
+        pool = config.get("pools", {}).get(place.pool, {})
+        others = [pool["target"]] if pool.get("target", place.target) != place.target else []
+    if others:
+        raise ConfigError(f"pool {place.pool} runs {others[0]} already: name another with --pool")
+    return place
 
 
 def line_of(option: tuple[str, Any]) -> str:
@@ -60,20 +83,30 @@ def place_of(work: Work, pool: str | None) -> Place:
     return Place(pool or POOL, work.module)
 
 
+def place_in(path: Path, work: Work, pool: str | None) -> Place:
+    """Where the setting of this work goes in a file, which may not be there. Raises ConfigError."""
+    _, before = text_of(path)
+    if wanted(before, Place(POOL), Setting("process", 1)) is None:
+        raise ConfigError(f"{path} has pools or fronts in a form that is not understood here")
+    return settled(place_of(work, pool), pool is not None, before)
+
+
+def text_of(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a file, and what it says; both empty where it is not there. Raises ConfigError."""
+    if not path.exists():
+        return "", {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            text = file.read()
+        return text, tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+
+
 def write(path: Path, place: Place, setting: Setting) -> None:
     """Make the setting that of a pool in this file, which is made if it is not there; what the pool runs is added where
     the file does not say it yet. Raises ConfigError; the file is as it was, then."""
-    text = ""
-    if path.exists():
-        try:
-            with path.open(newline="", encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from None
-    try:
-        before = tomllib.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+    text, before = text_of(path)
     by_hand = f"write there by hand:\n{place.text(setting)}"
     expected = wanted(before, place, setting)
     new = None if expected is None else written(text, before, place, setting)
@@ -83,7 +116,7 @@ def write(path: Path, place: Place, setting: Setting) -> None:
     at = path.resolve()
     draft = at.with_name(f".{at.name}.{os.getpid()}")
     try:
-        with draft.open("w", newline="", encoding="utf-8") as file:
+        with draft.open("x", newline="", encoding="utf-8") as file:
             file.write(new)
         if at.exists():
             draft.chmod(at.stat().st_mode & 0o777)
@@ -120,7 +153,7 @@ def wanted(before: dict[str, Any], place: Place, setting: Setting) -> Any:
 
 def written(text: str, before: dict[str, Any], place: Place, setting: Setting) -> str:
     """The text with the lines of the setting below `[pools.NAME]`."""
-    end_of_line = "\r\n" if "\r\n" in text else "\n"
+    end_of_line = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
     lines = text.splitlines()
     head = f"[pools.{place.pool}]"
     at = next((nr for nr, line in enumerate(lines) if line.partition("#")[0].strip() == head), None)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clutch.errors import ConfigError
-from clutch.lab.benching import Bench, Cell, against, cautions
+from clutch.lab.benching import Bench, Cell, against, beside, cautions
 from clutch.lab.comparing import Verdict
 from clutch.lab.drivers.calls import Closed, dues, found, series
 from clutch.lab.drivers.served import bodies_of, encoded
@@ -144,11 +144,11 @@ def test_work_that_does_not_keep_up_with_its_rate_is_told() -> None:
     assert said.startswith("b: of 200/s that were offered 100/s were done")
 
 
-def saved(cpu_s: float, units: int = 100, others_cpu_s: float = 0.0) -> Bench:
-    bench = Bench("w", "calls", 1.0, {})
+def saved(cpu_s: float, *, units: int = 100, **more: Any) -> Bench:
+    bench = Bench("w", "calls", 1.0, {"CPUs": "2 of 2"})
     draw = random.Random(units)
     noisy = (1 + 0.01 * draw.random() for _ in range(10))
-    bench.cells["a"] = Cell([figures(cpu_s=cpu_s * f, units=units, others_cpu_s=others_cpu_s) for f in noisy], 0.1)
+    bench.cells["a"] = Cell([figures(cpu_s=cpu_s * f, units=units, **more) for f in noisy], 0.1)
     return bench
 
 
@@ -160,11 +160,38 @@ def test_a_regression_shows_in_cpu_time_or_in_rates() -> None:
     assert against(saved(0.07), kept)["a"].verdict is Verdict.BETTER
 
 
-def test_beside_other_programs_rates_tell_nothing() -> None:
-    kept = saved(0.1, others_cpu_s=0.5)
-    assert against(saved(0.05, units=50, others_cpu_s=0.5), kept)["a"].verdict is Verdict.ALIKE
-    assert against(saved(0.2, others_cpu_s=0.5), kept)["a"].verdict is Verdict.WORSE
-    assert against(saved(0.2), kept)["a"].verdict is Verdict.ALIKE, "the machine was another one"
+def test_beside_other_programs_rates_tell_nothing_where_the_cpus_are_the_limit() -> None:
+    busy: dict[str, Any] = {"others_cpu_s": 0.5, "idle_s": 0.0}
+    kept = saved(0.1, **busy)
+    assert against(saved(0.05, units=50, **busy), kept)["a"].verdict is Verdict.ALIKE
+    assert against(saved(0.2, **busy), kept)["a"].verdict is Verdict.WORSE
+    told = against(saved(0.2, others_cpu_s=0.0), kept)["a"]
+    assert told.verdict is Verdict.ALIKE and not told.told, "the machine was another one"
+    kept = saved(0.001, others_cpu_s=0.5, idle_s=1.0)
+    assert against(saved(0.001, units=10, idle_s=1.0), kept)["a"].verdict is Verdict.WORSE, "it only waits"
+
+
+def test_what_fails_now_and_what_is_slower_at_its_rate_is_worse() -> None:
+    kept = saved(0.1)
+    broken = Bench("w", "calls", 1.0, {}, failed={"a": "ValueError"})
+    assert against(broken, kept)["a"].verdict is Verdict.WORSE
+    slow, quick = saved(0.1, offered=100.0, latency_s={"50": 0.05}), saved(0.1, offered=100.0, latency_s={"50": 0.01})
+    assert against(slow, quick)["a"].verdict is Verdict.WORSE and against(quick, quick)["a"].verdict is Verdict.ALIKE
+
+
+def test_twins_are_compared_in_the_rounds_that_both_have_played() -> None:
+    bench = saved(0.13)
+    bench.cells["b"] = saved(0.1).cells["a"]
+    assert beside(bench, {"a": "b"})["a"].verdict is Verdict.WORSE
+    assert beside(bench, {"b": "a"})["b"].verdict is Verdict.BETTER
+
+
+def test_memory_that_grows_is_told() -> None:
+    bench = Bench("w", "calls", 1.0, {})
+    bench.cells["leaks"] = Cell([figures(pss_bytes=(50 + 3 * nr) << 20) for nr in range(10)], 0.1)
+    bench.cells["stays"] = Cell([figures(pss_bytes=(50 + nr % 2) << 20) for nr in range(10)], 0.1)
+    (said,) = cautions(bench)
+    assert said.startswith("leaks: its memory grew from 56 to")
 
 
 def test_what_is_saved_can_be_read() -> None:

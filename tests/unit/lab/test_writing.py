@@ -11,7 +11,7 @@ from clutch.config.loading import load
 from clutch.errors import ConfigError
 from clutch.lab.setting import Setting
 from clutch.lab.work import App, Calls, Handler, JobRun, Work
-from clutch.lab.writing import Place, place_of, write
+from clutch.lab.writing import Place, place_in, place_of, write
 
 SETTING = Setting("thread", 2, threads=8)
 PLACE = Place("main")
@@ -87,9 +87,31 @@ def test_a_new_file_runs(tmp_path: Path, work: Work, expected: dict[str, dict[st
 
 def test_what_a_pool_runs_is_not_said_twice(tmp_path: Path) -> None:
     path = tmp_path / "clutch.toml"
-    path.write_text('[pools.api]\ntarget = "other"\n')
-    write(path, place_of(Calls("tools", "resize"), "api"), SETTING)
-    assert tomllib.loads(path.read_text())["pools"]["api"]["target"] == "other"
     path.write_text('[fronts.shop]\nkind = "serve"\napp = "shop:app"\n')
     write(path, place_of(App("shop:app"), "shop"), SETTING)
     assert list(tomllib.loads(path.read_text())["fronts"]) == ["shop"]
+
+
+def test_an_app_keeps_the_pool_that_its_front_names(tmp_path: Path) -> None:
+    path = tmp_path / "clutch.toml"
+    path.write_text('[fronts.serve]\napp = "web:app"\npool = "api"\n[pools.api]\nworkers = 1\n')
+    place = place_in(path, App("web:app"), None)
+    assert place.pool == "api" and 'pool = "api"' in place.text(SETTING)
+    write(path, place, SETTING)
+    assert list(tomllib.loads(path.read_text())["pools"]) == ["api"]
+    load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [
+        ('[pools.main]\ntarget = "other"\n', Calls("tools", "resize")),
+        ('[fronts.serve]\napp = "other:app"\n', App("web:app")),
+    ],
+)
+def test_a_pool_that_runs_something_else_is_left_alone(tmp_path: Path, text: str, work: Work) -> None:
+    path = tmp_path / "clutch.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"runs other(:app)? already"):
+        place_in(path, work, None)
+    assert place_in(path, work, "mine").pool == "mine"
