@@ -78,9 +78,7 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     click.echo(lab.as_json(report) if as_json else report.as_text())
     lab.write_page(report, given["html"])
     if given["write"] and not found.is_sure:
-        raise ClutchError(
-            "nothing is written: too few settings could be measured in this time; give it more (--budget)"
-        )
+        raise ClutchError("nothing is written, as it is not sure that it is the best: see the warnings")
     if given["write"]:
         write(CONFIG, place, found.winner)
         lab.tell(f"written to clutch.toml, [pools.{place.pool}]")

@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import json
 import threading
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,7 +98,9 @@ def test_what_the_work_prints_is_no_figure(folder: Path) -> None:
 def test_a_tuning_ends_with_a_section(folder: Path, target: str) -> None:
     done = clutch("tune", target, "--budget", "10s", cwd=folder, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stderr
-    assert "[pools.main]" in done.stdout and "best: " in done.stdout and "it waits" in done.stdout
+    # On a busy machine there may be no time for enough of them.
+    assert "\nbest: " in done.stdout or "\nthe best that was measured: " in done.stdout
+    assert '[pools.main]\ntarget = "work"' in done.stdout and "it waits" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -239,15 +240,6 @@ def test_jobs_are_measured_as_they_are_run(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     [cell] = json.loads(done.stdout)["cells"].values()
     assert all(figures["units"] > 0 and figures["run_s"] >= 0 for figures in cell["rounds"])
-
-
-def test_a_tuning_can_be_written(folder: Path) -> None:
-    (folder / "clutch.toml").write_text('[pools.main]\ntarget = "work"  # ours\nworkers = 7\n')
-    done = clutch("tune", "work:wait", "--budget", "10s", "--write", cwd=folder, timeout=SECONDS_MAX)
-    assert done.returncode == 0, done.stderr
-    written = (folder / "clutch.toml").read_text()
-    assert 'target = "work"  # ours' in written and "workers = 7" not in written
-    assert tomllib.loads(written)["pools"]["main"]["profile"] in done.stdout
 
 
 def test_a_tuning_of_an_app_ends_with_flags_of_serve(served: Path) -> None:

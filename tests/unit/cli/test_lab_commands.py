@@ -18,6 +18,9 @@ from clutch.cli.lab import work_arguments
 from clutch.lab.benching import Bench, Cell
 from clutch.lab.comparing import ROUNDS_MIN
 from clutch.lab.load import Figures, Load
+from clutch.lab.outcome import Found
+from clutch.lab.probing import Probe
+from clutch.lab.setting import Setting
 from clutch.lab.work import App, Calls, Handler, JobRun, Request, Url, Work
 
 WEB = """
@@ -402,3 +405,40 @@ def test_options_are_left_out_by_name() -> None:
 
     options: Callable[[], list[Any]] = lambda: command.__click_params__  # type: ignore[attr-defined]  # noqa: E731
     assert {"tcp", "pid"}.isdisjoint({one.name for one in options()})
+
+
+# Writing
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> Found:
+    """What a tuning has found, in place of one."""
+    winner = Setting("thread", 1, threads=8)
+    probe = Probe(0.01, 0.0001, is_async=False, cpus=2, start_s=0.1)
+    rounds = [figures(nr) for nr in range(ROUNDS_MIN)]
+    found = Found(probe, winner, {winner: rounds[0]}, {}, space=1, played={winner: rounds}, again=rounds[0])
+    monkeypatch.setattr(tune, "tune", lambda *_, **__: found)
+    return found
+
+
+def test_a_tuning_is_written(folder: Path, tuned: Found) -> None:
+    (folder / "clutch.toml").write_text('[pools.main]\ntarget = "tasks"  # ours\nworkers = 7\n')
+    done = clutch("tune", "tasks:pure", "--write")
+    assert done.exit_code == 0, done.stderr
+    written = (folder / "clutch.toml").read_text()
+    assert written == '[pools.main]\ntarget = "tasks"  # ours\nprofile = "thread"\nworkers = 1\nthreads = 8\n'
+    assert "\nbest: thread 1×8" in done.stdout and "clutch.Pool('tasks', profile='thread'" in done.stdout
+
+
+def test_a_tuning_that_is_not_sure_is_not_written(folder: Path, tuned: Found) -> None:
+    tuned.space = 12
+    done = clutch("tune", "tasks:pure", "--write")
+    assert done.exit_code == 1 and not (folder / "clutch.toml").exists()
+    assert "only 1 of 12 settings" in done.stdout and "nothing is written" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_tuning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "tune", interrupted)
+    (folder / "clutch.toml").write_text("= 1")
+    done = clutch("tune", "tasks:pure", "--write")
+    assert done.exit_code == 2 and "clutch.toml cannot be read" in done.stderr
