@@ -237,7 +237,7 @@ def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
 def nothing_meets(goal: Goal, found: Found) -> NothingMeets:
     if not found.tried:
         reasons = "\n".join(found.failed.values())
-        return NothingMeets(f"no setting works:\n{reasons}")
+        return NothingMeets(f"no setting could be measured:\n{reasons}")
     nearest = min(found.tried, key=lambda one: found.tried[one].latency_s.get(goal.percentile, math.inf))
     figures = found.tried[nearest]
     if figures.failed > found.probe.failed + FAILED_MAX:
