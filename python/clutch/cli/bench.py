@@ -136,9 +136,7 @@ def check_rounds(given: dict[str, Any]) -> None:
 
 def cautions(bench: Bench, kept: Bench, changes: Iterable[Change]) -> list[str]:
     """What makes a comparison with a saved file less than it seems."""
-    said = []
-    if kept.machine.get("Python") != bench.machine.get("Python"):
-        said.append(f"{WARNING}the saved figures are of {kept.machine.get('Python')}")
+    said = [f"{WARNING}{caution}" for caution in benching.apart_cautions(bench, kept)]
     if any(ratio.rounds < ROUNDS_MIN for change in changes for ratio in change.told):
         said.append(f"{WARNING}fewer than {ROUNDS_MIN} rounds were measured: no verdict is possible")
     return said

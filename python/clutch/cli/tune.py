@@ -112,12 +112,13 @@ def objective_of(text: str) -> tuple[str, float]:
 def conclusion(work: Work, found: Found, place: Place) -> list[str]:
     """The winner, how sure it is, and what to write where."""
     rounds = len(found.played.get(found.winner, ()))
-    alike = [str(setting) for setting, ratio in found.ratios.items() if ratio.verdict is Verdict.ALIKE]
+    rivals = [setting for setting in found.ratios if setting not in found.missed]
+    alike = [str(setting) for setting in rivals if found.ratios[setting].verdict is Verdict.ALIKE]
     others = f"not distinguishable from it in {rounds} rounds: {', '.join(alike)}" if alike else "no other came near"
     if not found.played:
         others = "not played against others"
-    elif not found.ratios:
-        others = "no other was left to play against it"
+    elif not rivals:
+        others = "no other keeps to the objective" if found.missed else "no other was left to play against it"
     deployed = "" if found.deployed is None else f"; started again it reached {found.deployed:.0%} of its rate"
     return [
         f"{'best' if found.is_sure else 'the best that was measured'}: {found.winner} ({others}{deployed})",

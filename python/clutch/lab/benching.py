@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import ROUNDS_MIN, Ratio, Verdict, ratio_of, ratio_of_apart
+from clutch.lab.comparing import DRIFT, ROUNDS_MIN, Ratio, Verdict, ratio_of, ratio_of_apart
 from clutch.lab.contender import Contender
 from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
@@ -23,6 +23,8 @@ EACH_SECONDS = 6.0
 ROUNDS_MAX = 60
 OVERTIME = 3
 """Times as long as they should take, after which no more rounds are played than are needed."""
+TOLD_SECONDS, BETWEEN_SECONDS = 3.0, 0.03
+"""Rounds that take longer are told with what they take; a measurement takes so much beside its window."""
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
@@ -34,6 +36,12 @@ OTHERS_APART = 0.25
 """By how much they may differ between two runs that are compared."""
 RISING_MIN, GROWN_MIN, GROWN_BYTES_MIN = 0.8, 0.1, 4 << 20
 """Share of pairs of rounds of which the later one has more memory, and by how much it must grow, to be said."""
+PACE_TIMES = 2
+"""Times the change of the machine's own pace by which figures may differ: work feels it more or less."""
+PACE_MAX = 0.03
+"""Change of the pace from which on it is said."""
+LATE = 0.1
+"""By which latencies differ from one run to another, beside all else."""
 KEPT_UP = 0.95
 """Share of an offered rate from which on work keeps up with it."""
 RECYCLED_SECONDS = 2.0
@@ -159,7 +167,7 @@ def measure(
         for nr, group in enumerate(groups):
             each = EACH_SECONDS if rounds is None else rounds * bench.seconds
             left = each * sum(map(len, groups[nr:]))
-            tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all")
+            tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all, and their starts")
             play(bench, group, rounds, tell, seed, is_recycled, nr)
     except KeyboardInterrupt:
         if not bench.cells:
@@ -195,6 +203,10 @@ def play(
         if rounds is None:
             rounds = rounds_for(max((trial.least_s for trial in field.trials.values()), default=0.0), bench.seconds)
             longest = time.monotonic() + OVERTIME * max(EACH_SECONDS, rounds * bench.seconds) * len(field.trials)
+        if len(field.trials) > 1 or rounds * bench.seconds > TOLD_SECONDS:
+            least = max((trial.least_s for trial in field.trials.values()), default=0.0)
+            seconds = rounds * (max(bench.seconds, least) + BETWEEN_SECONDS) * len(field.trials)
+            tell(f"started; {rounds} rounds of {bench.seconds:g} s, about {seconds:.0f} s")
         for nr, turn in enumerate(field.rounds(rounds, seed)):
             if nr >= ROUNDS_MIN and time.monotonic() > longest:
                 break
@@ -255,9 +267,12 @@ def against(bench: Bench, kept: Bench) -> dict[str, Change]:
     found = {}
     for name in both:
         ours, theirs = bench.cells[name].rounds, kept.cells[name].rounds
-        rate = apart(ours, theirs, lambda one: max(one.rate, 1e-9))
-        cpu = apart(ours, theirs, per_cpu_second) if is_alike else None
-        found[name] = Change(None if is_starved else rate, cpu, apart(ours, theirs, promptness))
+        drift = DRIFT + PACE_TIMES * abs(pace_change(ours, theirs))
+        computes = max(share_of_cpu(side) for side in (ours, theirs))
+        mixed = DRIFT + computes * (drift - DRIFT)
+        rate = apart(ours, theirs, lambda one: max(one.rate, 1e-9), mixed)
+        cpu = apart(ours, theirs, per_cpu_second, drift) if is_alike else None
+        found[name] = Change(None if is_starved else rate, cpu, apart(ours, theirs, promptness, LATE + mixed))
     return found | {name: Change(None, is_lost=True) for name in lost}
 
 
@@ -278,10 +293,22 @@ def beside(bench: Bench, twins: Mapping[str, str]) -> dict[str, Change]:
 Of = Callable[[Figures], float | None]
 
 
-def apart(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of) -> Ratio | None:
+def pace_change(ours: Sequence[Figures], theirs: Sequence[Figures]) -> float:
+    """Logarithm of how many times as long the fixed piece of Python took; 0 where that was not measured."""
+    mine, others = ([one.pace_s for one in side if one.pace_s > 0] for side in (ours, theirs))
+    return math.log(statistics.median(mine) / statistics.median(others)) if mine and others else 0.0
+
+
+def share_of_cpu(rounds: Sequence[Figures]) -> float:
+    """Share of the run time of units in which they compute; 1 where their run time is not known."""
+    known = [min(1.0, one.cpu_each_s / one.run_s) for one in rounds if one.run_s]
+    return statistics.median(known) if known else 1.0
+
+
+def apart(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of, drift: float) -> Ratio | None:
     """Of rounds that were not played together, and in which it is known."""
     mine, others = ([value for one in side if (value := of(one))] for side in (ours, theirs))
-    return ratio_of_apart(mine, others) if mine and others else None
+    return ratio_of_apart(mine, others, drift=drift) if mine and others else None
 
 
 def together(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of) -> Ratio | None:
@@ -355,3 +382,20 @@ def growing(name: str, rounds: Sequence[Figures]) -> str | None:
         return None
     units = sum(one.units for one in rounds)
     return f"{name}: its memory grew from {first / 1e6:,.0f} to {last / 1e6:,.0f} MB in {units:,} units: it may leak"
+
+
+def apart_cautions(bench: Bench, kept: Bench) -> list[str]:
+    """What was different between two runs."""
+    both = [name for name in bench.cells if name in kept.cells]
+    changes = [pace_change(bench.cells[name].rounds, kept.cells[name].rounds) for name in both]
+    said = []
+    if changes and abs(change := statistics.median(changes)) > PACE_MAX:
+        said.append(
+            f"this machine was {abs(math.expm1(change)):.0%} {'slower' if change > 0 else 'faster'} than when the file "
+            f"was saved: CPU time may differ by {math.expm1(DRIFT + PACE_TIMES * abs(change)):.0%} for nothing"
+        )
+    facts = [(fact, kept.machine.get(fact), bench.machine.get(fact)) for fact in ("Python", "Clutch", "CPUs")]
+    said += [f"the saved figures are of {fact} {then}, and these of {now}" for fact, then, now in facts if then != now]
+    if kept.seconds != bench.seconds:
+        said.append(f"the saved measurements took {kept.seconds:g} s each, and these {bench.seconds:g} s")
+    return said

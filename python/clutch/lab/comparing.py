@@ -56,6 +56,11 @@ class Ratio:
             return Verdict.ALIKE
         return Verdict.BETTER if self.low > 1.0 else Verdict.WORSE
 
+    @property
+    def word(self) -> str:
+        """The verdict, or why there is none."""
+        return self.verdict.value if self.rounds >= ROUNDS_MIN else "too few rounds"
+
     def __str__(self) -> str:
         return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
@@ -71,12 +76,12 @@ def ratio_of(ours: Sequence[float], theirs: Sequence[float], seed: int = 0) -> R
     return Ratio(math.exp(statistics.median(logs)), math.exp(low), math.exp(high), signed_rank(logs), len(logs))
 
 
-def ratio_of_apart(ours: Sequence[float], theirs: Sequence[float], seed: int = 0) -> Ratio:
+def ratio_of_apart(ours: Sequence[float], theirs: Sequence[float], seed: int = 0, drift: float = DRIFT) -> Ratio:
     """Compare figures that were not measured in the same rounds, such as with a saved file: the ratio of the medians,
     each side drawn again by itself, and the rank-sum test (H. B. Mann, D. R. Whitney, "On a test of whether one of two
     random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947), exact.
 
-    What else was different between the two measurements is part of the ratio, so that differences up to DRIFT tell
+    What else was different between the two measurements is part of the ratio, so that differences up to `drift` tell
     nothing. Raises ValueError as `ratio_of`.
     """
     if not ours or not theirs or min(*ours, *theirs) <= 0:
@@ -89,7 +94,7 @@ def ratio_of_apart(ours: Sequence[float], theirs: Sequence[float], seed: int = 0
     ratios = sorted(drawn(ours) / drawn(theirs) for _ in range(DRAWS))
     low, high = inner(ratios)
     middle = statistics.median(ours) / statistics.median(theirs)
-    return Ratio(middle, low, high, rank_sum(ours, theirs), min(len(ours), len(theirs)), DRIFT)
+    return Ratio(middle, low, high, rank_sum(ours, theirs), min(len(ours), len(theirs)), drift)
 
 
 def bootstrap(values: Sequence[float], draw: random.Random) -> tuple[float, float]:

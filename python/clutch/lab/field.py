@@ -63,7 +63,8 @@ class Field:
             if one.name in self.needed:
                 raise
             self.failed[one.name] = str(error)
-            self.tell(f"{one.name} is left out: {str(error).splitlines()[0].removeprefix(f'{one.name}: ')}")
+            if len(self.contenders) > 1:
+                self.tell(f"{one.name} is left out: {str(error).splitlines()[0]}")
             if (trial := self.trials.pop(one.name, None)) is not None:
                 trial.end()
 

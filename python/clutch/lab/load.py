@@ -12,7 +12,7 @@ FIGURE_MAX = 1e15
 """Larger figures are nobody's."""
 NUMBERS = (
     *("units", "wall_s", "cpu_s", "load_cpu_s", "switches", "forced", "pss_bytes", "delayed_s", "others_cpu_s"),
-    *("idle_s", "queued_s", "run_s", "callers", "largest_bytes", "offered", "ended"),
+    *("idle_s", "queued_s", "run_s", "callers", "largest_bytes", "pace_s", "offered", "ended"),
 )
 """Figures that are numbers, or not known."""
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9")
@@ -81,6 +81,8 @@ class Figures:
     """Units under way at a time, at most."""
     largest_bytes: int = 0
     """Memory of the largest process that does the work."""
+    pace_s: float = 0.0
+    """CPU time of a fixed piece of Python just before and after: how fast this machine was then."""
     offered: float | None = None
     """Units a second that were due; None: each came when another had ended."""
     ended: int = 0

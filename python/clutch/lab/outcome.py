@@ -75,6 +75,8 @@ class Found:
     played: dict[Setting, list[Figures]] = field(default_factory=dict)
     ratios: dict[Setting, Ratio] = field(default_factory=dict)
     """Of each finalist to the winner."""
+    missed: set[Setting] = field(default_factory=set)
+    """Finalists that did not keep to the objective, or to the work."""
     again: Figures | None = None
     basis: Basis = Basis.RATES
     """What the settings were compared by."""
@@ -112,6 +114,13 @@ class Found:
             return None
         rate = statistics.median(one.rate for one in rounds)
         return self.again.rate / rate if rate else None
+
+    def word_of(self, setting: Setting) -> str:
+        """How it did beside the winner."""
+        if setting in self.missed:
+            return "misses the objective"
+        ratio = self.ratios.get(setting)
+        return "" if ratio is None else ratio.word
 
     def cautions(self) -> list[str]:
         """What makes the result less sure than it seems."""
@@ -156,9 +165,7 @@ class Found:
                 f"this machine is too noisy to tell settings apart in this time: ratios are uncertain by "
                 f"{(min(widths) - 1) / 2:.0%} or more; repeat with more time (--budget), or with less beside it"
             )
-        if self.deployed is None or self.basis is Basis.DISTURBED:
-            return
-        if self.deployed < DEPLOYED_MIN:
+        if self.deployed is not None and self.deployed < DEPLOYED_MIN:
             yield f"started again, the winner reached only {self.deployed:.0%} of its rate in the final"
-        if self.deployed > 1 / DEPLOYED_MIN:
+        if self.deployed is not None and self.deployed > 1 / DEPLOYED_MIN:
             yield f"this machine has changed meanwhile: started again, the winner reached {self.deployed:.0%}"

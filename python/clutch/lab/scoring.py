@@ -70,9 +70,10 @@ def scores_of(played: Played, probe: Probe) -> dict[Setting, list[float]]:
 
 
 def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: float) -> float:
-    """The rate of a setting, had it the CPUs for itself: no more than the CPUs bear with the load beside it, and no
-    more than its slots do, with units that run as long as they did, less the time for which they had no CPU. Where that
-    is not known: its ideal, less what its units take in CPU time beyond `least_cpu_s`."""
+    """The rate of a setting, had it the CPUs for itself: no more than the CPUs bear with the load beside it, than those
+    that it can use do (one for each worker where threads take turns), and than its slots do, with units that run as
+    long as they did, less the time for which they had no CPU. Where that is not known: its ideal, less what its units
+    take in CPU time beyond `least_cpu_s`."""
     if not figures.units:
         return 0.0
     if not figures.knows_cpu:
@@ -80,6 +81,8 @@ def capacity(setting: Setting, figures: Figures, probe: Probe, least_cpu_s: floa
     slots = min(setting.slots, figures.callers or setting.slots)
     with_load = figures.cpu_each_s + figures.load_cpu_s / figures.units
     by_cpu = probe.cpus / with_load if with_load > 0 else math.inf
+    if figures.cpu_each_s > 0:
+        by_cpu = min(by_cpu, probe.cpus_of(setting) / figures.cpu_each_s)
     if figures.run_s:
         return min(by_cpu, slots / max(figures.run_s - figures.delayed_each_s, figures.cpu_each_s, 1e-9))
     waiting = max(0.0, probe.wall_s - probe.cpu_s)

@@ -112,7 +112,7 @@ def best_columns(bench: Bench) -> Columns:
     if len(bench.cells) < 2:
         return [], {}
     ratios = bench.to(bench.best).items()
-    return ["to the best", ""], {name: [str(ratio), ratio.verdict.value] for name, ratio in ratios}
+    return ["to the best", ""], {name: [str(ratio), ratio.word] for name, ratio in ratios}
 
 
 def times(bench: Bench) -> Sheet | None:
@@ -262,9 +262,7 @@ def tune_report(work: Work, found: Found) -> Report:
         ratio = found.ratios.get(setting)
         one = typical(rounds)
         row = row_of(one, found.probe.ideal(setting, one.cpu_each_s))
-        lines.append(
-            [str(setting), *row, "" if ratio is None else str(ratio), "" if ratio is None else ratio.verdict.value]
-        )
+        lines.append([str(setting), *row, "" if ratio is None else str(ratio), found.word_of(setting)])
     title, notes = "the final", [f"compared by {found.basis.value}"]
     if not found.played:
         title, notes = "what was measured", []

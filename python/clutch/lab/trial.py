@@ -107,13 +107,13 @@ class Trial:
             self._tell(f"{self.name} is not ready after {told_seconds:.0f} s{self._place()}")
             line = self._line(began + seconds)
         if line is None:
-            raise TrialFailed(f"{self.name} has not answered within {seconds:.0f} s{self._place()}")
+            raise TrialFailed(f"it has not answered within {seconds:.0f} s{self._place()}")
         self._is_asked = False
         self._sessions |= orphans.sessions(watching.below(self._process.pid))
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
         if "error" in answer:
             notes = answer["notes"] if line else [self._said()]
-            raise TrialFailed("\n".join([f"{self.name}: {answer['error']}", *filter(None, notes)]))
+            raise TrialFailed("\n".join([answer["error"], *filter(None, notes)]))
         return answer
 
     def _place(self) -> str:

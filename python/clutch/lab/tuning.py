@@ -20,7 +20,7 @@ from clutch.lab.contender import contender_of
 from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
 from clutch.lab.outcome import Found, Goal
-from clutch.lab.probing import probe, space, trial_of
+from clutch.lab.probing import Probe, probe, space, trial_of
 from clutch.lab.scoring import basis_of, best_of, cpu_each_s, scores_of
 from clutch.lab.setting import Setting
 from clutch.lab.trial import TrialFailed
@@ -46,8 +46,8 @@ HOPEFUL = 0.5
 """Share of the best rate below which a setting is not tried again."""
 LATE_SECONDS = 10.0
 """By which a tuning may take longer than its budget, to end what it has begun."""
-FAILED_MAX = 0.01
-"""Share of units that may fail under a setting beyond those that fail alone."""
+FAILED_MAX, FAILED_TIMES = 0.01, 1.5
+"""Share of units that may fail under a setting, beside so many times the share that fails alone."""
 TRIED_MIN = 2
 """Settings that are measured however little time there is: one alone tells nothing."""
 
@@ -74,7 +74,9 @@ class Search:
         window = max(WINDOW_SECONDS, min(6 * learnt.wall_s, budget_s / 20))
         left = space(learnt, self.goal.memory_bytes)
         self.found.space = len(left)
-        self.final_at = began + budget_s * (1 - FINAL_SHARE)
+        least = self.least()
+        final_s = TRIED_MIN * self.final_each(least) + self.spare(least)
+        self.final_at = min(began + budget_s * (1 - FINAL_SHARE), self.until - final_s)
         while True:
             # What follows takes half as long each time, so the first pass may take half of what there is.
             each = learnt.start_s + 1.5 * window
@@ -99,7 +101,7 @@ class Search:
 
     def is_good(self, rounds: Sequence[Figures]) -> bool:
         """Whether it does the work as it does alone, and keeps to the objective."""
-        most = self.found.probe.failed + FAILED_MAX
+        most = FAILED_MAX + FAILED_TIMES * self.found.probe.failed
         return any(one.units for one in rounds) and typical(rounds).failed <= most and self.goal.is_met(*rounds)
 
     def load_of(self, setting: Setting) -> Load:
@@ -121,7 +123,7 @@ class Search:
             except TrialFailed as error:
                 found.failed[setting] = str(error)
                 found.tried.pop(setting, None)
-                self.tell(str(error).splitlines()[0])
+                self.tell(f"{setting!s:20} fails: {str(error).splitlines()[0]}")
             else:
                 figures = found.tried[setting]
                 share = figures.rate / found.probe.ideal(setting, figures.cpu_each_s)
@@ -136,7 +138,7 @@ class Search:
     def play(self, finalists: Sequence[Setting]) -> None:
         """Start the last few again, and measure them in turn; then the winner once more."""
         found = self.found
-        least = max(FINAL_SECONDS, (UNITS_SERVED if found.probe.interface else UNITS_CALLED) * found.probe.wall_s)
+        least = self.least()
         playing = {str(one): one for one in finalists[: self.room(least)]}
         contenders = [contender_of(self.work, one, self.load_of(one)) for one in playing.values()]
         failed: dict[str, str] = {}
@@ -172,8 +174,16 @@ class Search:
     def room(self, window: float) -> int:
         """As many as there is time to play in as many rounds as tell something."""
         left = self.until - time.monotonic() - self.spare(window)
-        each = self.found.probe.start_s + (ROUNDS_MIN + WARM_WINDOWS) * (window + BETWEEN_SECONDS)
-        return max(TRIED_MIN, int(left / each))
+        return max(TRIED_MIN, int(left / self.final_each(window)))
+
+    def least(self) -> float:
+        """Seconds of a window of the final, at the least."""
+        units = UNITS_SERVED if self.found.probe.interface else UNITS_CALLED
+        return max(FINAL_SECONDS, units * self.found.probe.wall_s)
+
+    def final_each(self, window: float) -> float:
+        """What it takes to play a setting in as many rounds as tell something."""
+        return self.found.probe.start_s + (ROUNDS_MIN + WARM_WINDOWS) * (window + BETWEEN_SECONDS)
 
     def spare(self, window: float) -> float:
         """What it takes to start the winner once more."""
@@ -190,14 +200,15 @@ class Search:
         found = self.found
         scores = scores_of(found.played, found.probe)
         found.basis = basis_of(found.played, found.probe)
-        kept = {one: scores[one] for one, rounds in found.played.items() if self.is_good(rounds)}
+        found.missed = {one for one, rounds in found.played.items() if not self.is_good(rounds)}
+        kept = {one: scores[one] for one in found.played if one not in found.missed}
         if not kept:
             raise nothing_meets(self.goal, found)
         found.winner = best_of(kept, {one: cpu_each_s(rounds) for one, rounds in found.played.items()})
         for setting in scores:
             if setting != found.winner:
                 ratio = found.ratios[setting] = ratio_of(scores[setting], scores[found.winner])
-                self.tell(f"{setting!s:20} {ratio} × {found.winner}: {ratio.verdict.value}")
+                self.tell(f"{setting!s:20} {ratio} × {found.winner}: {found.word_of(setting)}")
 
 
 def tune(
@@ -214,6 +225,7 @@ def tune(
     learnt = probe(work, cpus, threads_ok, tell, budget_s)
     for sentence in learnt.sentences():
         tell(sentence)
+    refuse_impossible(learnt, goal)
     found = Found(learnt, Setting("process", 1), {}, {}, units_wanted=goal.units_wanted())
     try:
         Search(work, goal, began + budget_s, tell, found, seed).run(began, budget_s)
@@ -228,6 +240,18 @@ def tune(
     return found
 
 
+def refuse_impossible(learnt: Probe, goal: Goal) -> None:
+    """Raises NothingMeets for an objective that one unit, or one worker, misses by itself."""
+    if goal.latency_s is not None and learnt.wall_s > goal.latency_s:
+        took, most = learnt.wall_s * 1e3, goal.latency_s * 1e3
+        raise NothingMeets(
+            f"no setting keeps to {most:g} ms: alone, with nothing beside it, a unit takes {took:.2f} ms"
+        )
+    if goal.memory_bytes is not None and learnt.whole_bytes > goal.memory_bytes:
+        took, most = learnt.whole_bytes / 1e6, goal.memory_bytes / 1e6
+        raise NothingMeets(f"no setting keeps to {most:,.0f} MB: with one worker it takes {took:,.0f} MB already")
+
+
 def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
     """As many as there is time for, spread evenly over all."""
     count = min(len(settings), max(FINALISTS, room))
@@ -236,7 +260,7 @@ def thinned(settings: Sequence[Setting], room: int) -> list[Setting]:
 
 def nothing_meets(goal: Goal, found: Found) -> NothingMeets:
     if not found.tried:
-        reasons = "\n".join(found.failed.values())
+        reasons = "\n".join(dict.fromkeys(found.failed.values()))
         return NothingMeets(f"no setting could be measured:\n{reasons}")
     nearest = min(found.tried, key=lambda one: found.tried[one].latency_s.get(goal.percentile, math.inf))
     figures = found.tried[nearest]

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from clutch.errors import ConfigError
-from clutch.lab.benching import Bench, Cell, against, beside, cautions
+from clutch.lab.benching import Bench, Cell, against, apart_cautions, beside, cautions
 from clutch.lab.comparing import Verdict
 from clutch.lab.drivers.calls import Closed, dues, found, series
-from clutch.lab.drivers.served import bodies_of, encoded
+from clutch.lab.drivers.program import Wrong
+from clutch.lab.drivers.served import between_bursts, bodies_of, encoded
 from clutch.lab.generator import Latencies
 from clutch.lab.load import Figures, Load, latencies_of, typical
 from clutch.lab.setting import Setting
@@ -85,13 +86,13 @@ def test_rounds_together_have_the_percentiles_of_all_their_latencies() -> None:
 
 def test_what_is_no_function_is_refused() -> None:
     assert found("os.path", "join") is os.path.join
-    with pytest.raises(TypeError, match="cannot be called"):
+    with pytest.raises(Wrong, match="cannot be called"):
         found("os", "sep")
     module: Any = SimpleNamespace()
     fastapi = pytest.importorskip("fastapi")
     module.app = fastapi.FastAPI()
     sys.modules["an_app_of_a_test"] = module
-    with pytest.raises(TypeError, match="--path"):
+    with pytest.raises(Wrong, match="--path"):
         found("an_app_of_a_test", "app")
 
 
@@ -198,3 +199,24 @@ def test_what_is_saved_can_be_read() -> None:
     bench = Bench("w", "calls", 1.0, {"CPUs": "2"}, packages={"x": "1"})
     bench.cells["a"] = Cell([figures(curve=[(50.0, 0.01)], series=[(0.1, 1, 0.01)])], 0.1, figures(), {"workers": 1}, 1)
     assert Bench.of_data(json.loads(json.dumps(bench.as_data()))) == bench
+
+
+@pytest.mark.parametrize("period", [4, 7, 10])
+def test_requests_that_end_in_bursts_are_counted_between_them(period: int) -> None:
+    """Eight slots, each answering once in a period."""
+    parts = [(8 if nr and nr % period == 0 else 0, 0.0) for nr in range(50)]
+    kept = between_bursts(parts, first=8, ramp=0)
+    assert sum(count for count, _ in kept) / len(kept) == pytest.approx(8 / period)
+
+
+def test_without_a_whole_burst_what_comes_after_the_ramp_counts() -> None:
+    assert between_bursts([(1, 0.0)] * 50, first=40, ramp=5) == [(1, 0.0)] * 45
+    assert between_bursts([(0, 0.0)] * 50, first=8, ramp=50) == [(0, 0.0)]
+
+
+def test_a_machine_that_is_slower_now_excuses_as_much() -> None:
+    slow: dict[str, Any] = {"pace_s": 0.0013}
+    kept = saved(0.1, pace_s=0.001)
+    assert against(saved(0.13, **slow), kept)["a"].verdict is Verdict.ALIKE
+    assert against(saved(0.3, **slow), kept)["a"].verdict is Verdict.WORSE
+    assert "30% slower than when" in apart_cautions(saved(0.13, **slow), kept)[0]

@@ -142,3 +142,15 @@ def test_settings_that_do_not_fit_into_the_memory_are_left_out() -> None:
 def test_work_that_fails_in_threads_is_tried_in_processes() -> None:
     tried = space(replace(COMPUTES, threads_fail="ValueError: signal only works in main thread"))
     assert tried and not [one for one in tried if one.profile == "thread"]
+
+
+@pytest.mark.parametrize("busy", [{"idle_s": 0.1}, {"idle_s": 0.1, "others_cpu_s": 0.5}])
+def test_pure_python_is_never_given_one_worker_where_there_are_two_cpus(busy: dict[str, float]) -> None:
+    """Its threads take turns: however little CPU time a unit takes, they have one CPU."""
+    one = Setting("thread", 1, threads=4)
+    turns = replace(COMPUTES, threads_cpus=1.01)
+    played = {
+        PROCESSES: rounds(1570, 0.00102, 1, run_s=0.0011, **busy),
+        one: rounds(1130, 0.00087, 2, run_s=0.0035, delayed_s=2000.0, **busy),
+    }
+    assert chosen(played, turns) == PROCESSES

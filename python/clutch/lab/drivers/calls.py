@@ -16,19 +16,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clutch.lab import watching
+from clutch.lab.drivers.program import Wrong
 from clutch.lab.generator import Latencies
 from clutch.lab.load import Load, latencies_of
 from clutch.lab.names import named
 
 CHECK_SECONDS_MAX = 60.0
 INTERVALS = 50
+CHECKS = 5
+"""Calls of which one must go well before there is any load."""
 LONG_SECONDS = 0.5
 CALLS_MIN = 2.5
 """Durations of a call that a window has at least."""
 LOOK_SECONDS = 0.02
 SETTLE_SECONDS, SETTLE_CALLS, SETTLE_SECONDS_MAX = 2.0, 5, 30.0
 """What is under way at the end is waited for: so long, and so many times what it should take; at most."""
-CALLER_BUSY = 0.95
+CALLER_BUSY = 0.85
 """Share of a CPU beyond which the program that calls is the limit."""
 LATE_SECONDS_MAX = 0.001
 """Calls that are made this much later than they were due make the load, and not the work, what was measured."""
@@ -121,12 +124,27 @@ class CallsDriver:
         self.executor = executor_of(order)
         self.start_s = time.perf_counter() - began
         try:
-            self.check_s = self.check(order.get("check_s", CHECK_SECONDS_MAX))
+            self.check_s = self.first_check(order.get("check_s", CHECK_SECONDS_MAX))
             if self.check_s > LONG_SECONDS:  # the first call may have imported something
                 self.check_s = min(self.check_s, self.check(order.get("check_s", CHECK_SECONDS_MAX)))
         except BaseException:
             self.executor.end()
             raise
+
+    def first_check(self, seconds: float) -> float:
+        """As `check`, of work that may fail now and then. Raises what the first of some calls raises that all fail."""
+        first: Exception | None = None
+        for _ in range(CHECKS):
+            try:
+                return self.check(seconds)
+            except TimeoutError:
+                raise
+            except Exception as error:
+                first = first or error
+        assert first is not None
+        if isinstance(first, TypeError) and "missing" in str(first) and "argument" in str(first):
+            first.add_note("arguments are given behind the target, as NAME=VALUE")
+        raise first
 
     def check(self, seconds: float) -> float:
         """One call; how long it takes."""
@@ -236,8 +254,9 @@ class Run:
         self.free.release()
 
     def spoiled(self) -> str | None:
-        if self.busy > CALLER_BUSY:
-            return f"the program that calls used {self.busy:.0%} of a CPU: it is the limit, and not the workers"
+        whole = (self.last.caller_cpu_s - self.first.caller_cpu_s) / max(self.last.at - self.first.at, 1e-9)
+        if (busy := max(self.busy, whole)) > CALLER_BUSY:
+            return f"the program that calls used {busy:.0%} of a CPU: it is the limit, and not the workers"
         return None
 
     def figures(self) -> dict[str, Any]:
@@ -428,10 +447,12 @@ def executor_of(order: dict[str, Any]) -> Executor:
 
 
 def found(module: str, name: str) -> Any:
-    """The function. Raises AttributeError or ImportError, or TypeError for what is an app rather than a function."""
+    """The function. Raises ImportError, or Wrong for what is none, such as an app or a generator."""
     function = named(module, name)
     if not callable(function):
-        raise TypeError(f"{module}:{name} is a value of type {type(function).__name__}, which cannot be called")
+        raise Wrong(f"{module}:{name} is a value of type {type(function).__name__}, which cannot be called")
     if (framework := type(function).__module__.partition(".")[0]) in FRAMEWORKS:
-        raise TypeError(f"{module}:{name} is an app of {framework}; say which path to ask for, such as --path /")
+        raise Wrong(f"{module}:{name} is an app of {framework}; say which path to ask for, such as --path /")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise Wrong(f"{module}:{name} is a generator: measure a function that consumes it")
     return function

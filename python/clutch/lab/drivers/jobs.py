@@ -102,6 +102,10 @@ class ClutchQueue:
             job = self.jobs.get(one)
             if job is None or job.state != "completed" or job.attempted_at is None or job.finished_at is None:
                 reason = job.errors[-1].traceback or job.errors[-1].message if job and job.errors else "it is gone"
+                if "no such tool" in reason or "has no tool" in reason:
+                    raise Wrong(
+                        f"{self.order['name']} is no tool: jobs run functions that are marked with @clutch.tool"
+                    )
                 raise Wrong(f"job {one} is {job.state if job else 'lost'}: {reason}")
             times.append((stamp(job.attempted_at), stamp(job.finished_at)))
             self.jobs.delete(one)

@@ -48,10 +48,11 @@ class Program:
         return self.process.poll()
 
     def note_tail(self, error: BaseException) -> None:
-        """Add the end of what it has printed to what is raised."""
+        """Add the end of what it has printed to what is raised, but for what only tells that it works."""
         self.output.seek(0, os.SEEK_END)
         self.output.seek(max(0, self.output.tell() - SHOWN_BYTES))
-        if said := self.output.read().decode(errors="replace").strip():
+        lines = self.output.read().decode(errors="replace").splitlines()
+        if said := "\n".join(line for line in lines if " INFO " not in line).strip():
             error.add_note(said)
 
     def stop(self) -> None:

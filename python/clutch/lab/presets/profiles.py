@@ -154,7 +154,7 @@ def lasting(report: Report, field: list[Contender], size: Size, tell: Tell) -> N
                 steady = trial.measure(Load(100_000, SUSTAINED * rate), size.sustained_s)
                 replaced = trial.measure(Load(100_000, SUSTAINED * rate, recycles=True), size.sustained_s)
         except TrialFailed as error:
-            report.notes.append(str(error).splitlines()[0])
+            report.notes.append(f"{one.name}: {str(error).splitlines()[0]}")
             continue
         over_time.append(Line(one.name, points))
         workers = one.workers or 1
