@@ -37,7 +37,7 @@ WORKS: dict[str, Work] = {
     "C with the GIL": Calls(MODULE, "loads"),
 }
 GAMES = 100
-ROUNDS = 20
+ROUNDS = 60
 WINDOW_SECONDS = 0.1
 PLANTED = 1.05
 N = 20_000
