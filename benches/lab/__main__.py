@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from clutch.lab.benching import Bench, measure
-from clutch.lab.comparing import Verdict, ratio_of
+from clutch.lab.comparing import COST, Verdict, ratio_of
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.machine import facts, line
@@ -105,7 +105,7 @@ def games(ratio: float, tell: Callable[[str], object], count: int) -> dict[str, 
         field = [Contender(name, Calls(MODULE, "spin", kwargs={"n": n}).order(setting), Load(2)) for name, n in pair]
         bench = measure(Bench("spin", "calls", WINDOW_SECONDS, facts()), field, ROUNDS, lambda _: None, seed=nr)
         one, other = (bench.cells[name].rounds for name, _ in pair)
-        by_cpu = ratio_of([f.cpu_each_s for f in other], [f.cpu_each_s for f in one], seed=nr)
+        by_cpu = ratio_of([f.cpu_each_s for f in other], [f.cpu_each_s for f in one], seed=nr, at=COST)
         by_rate = ratio_of([f.rate for f in one], [f.rate for f in other], seed=nr)
         seen[by_cpu.verdict.value] += 1
         with_rates[by_rate.verdict.value] += 1

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from clutch.errors import ClutchError
-from clutch.lab.comparing import DRIFT, ROUNDS_MIN, Ratio, Verdict, ratio_of, ratio_of_apart
+from clutch.lab.comparing import DRIFT, ROUNDS_MIN, YIELD, Ratio, Verdict, ratio_of, ratio_of_apart
 from clutch.lab.contender import Contender
 from clutch.lab.field import Field, Tell, round_of, warm_up
 from clutch.lab.load import Figures, Load, typical
@@ -210,7 +210,7 @@ def play(
         for nr, turn in enumerate(field.rounds(rounds, seed)):
             if nr >= ROUNDS_MIN and time.monotonic() > longest:
                 break
-            for name, figures in round_of(field, turn, bench.seconds).items():
+            for name, figures in round_of(field, turn, bench.seconds, nr).items():
                 bench.cells.setdefault(name, cells[name]).rounds.append(figures)
         for one in field.alive() if is_recycled else ():
             with field.left_out(one):
@@ -285,8 +285,8 @@ def beside(bench: Bench, twins: Mapping[str, str]) -> dict[str, Change]:
         if name in bench.cells and twin in bench.cells:
             ours, theirs = bench.cells[name].rounds, bench.cells[twin].rounds
             rate = together(ours, theirs, lambda one: max(one.rate, 1e-9))
-            cpu, latency = (together(ours, theirs, of) for of in (per_cpu_second, promptness))
-            found[name] = Change(None if bench.is_starved else rate, cpu, latency)
+            cpu = together(ours, theirs, per_cpu_second, YIELD)
+            found[name] = Change(None if bench.is_starved else rate, cpu, together(ours, theirs, promptness))
     return found
 
 
@@ -308,14 +308,14 @@ def share_of_cpu(rounds: Sequence[Figures]) -> float:
 def apart(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of, drift: float) -> Ratio | None:
     """Of rounds that were not played together, and in which it is known."""
     mine, others = ([value for one in side if (value := of(one))] for side in (ours, theirs))
-    return ratio_of_apart(mine, others, drift=drift) if mine and others else None
+    return ratio_of_apart(mine, others, at=YIELD, drift=drift) if mine and others else None
 
 
-def together(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of) -> Ratio | None:
+def together(ours: Sequence[Figures], theirs: Sequence[Figures], of: Of, at: float | None = None) -> Ratio | None:
     """Of the rounds in which it is known of both."""
     pairs = [(of(one), of(other)) for one, other in zip(ours, theirs, strict=False)]
     known = [(one, other) for one, other in pairs if one and other]
-    return ratio_of([one for one, _ in known], [other for _, other in known]) if known else None
+    return ratio_of([one for one, _ in known], [other for _, other in known], at=at) if known else None
 
 
 def per_cpu_second(figures: Figures) -> float | None:

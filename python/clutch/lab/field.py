@@ -85,10 +85,11 @@ def warm_up(trial: Trial, load: Load, seconds: float) -> None:
         before = rate
 
 
-def round_of(field: Field, turn: Iterable[Contender], seconds: float) -> dict[str, Figures]:
-    """What each that lives shows when it is its turn, by its name."""
+def round_of(field: Field, order: Iterable[Contender], seconds: float, nr: int) -> dict[str, Figures]:
+    """What each that lives shows when it is its turn, by its name. `nr`: of the round."""
     seen: dict[str, Figures] = {}
-    for one in turn:
+    for one in order:
         with field.left_out(one):
-            seen[one.name] = field.trials[one.name].measure(one.load, seconds)
+            # Each CPU for a pair of rounds, in which the order is turned round.
+            seen[one.name] = field.trials[one.name].measure(one.load, seconds, nr // 2)
     return seen

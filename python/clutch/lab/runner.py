@@ -23,6 +23,7 @@ from clutch.lab import orphans, watching
 from clutch.lab.drivers import Driver, driver_named
 from clutch.lab.drivers.program import Wrong
 from clutch.lab.load import Load
+from clutch.lab.placing import Placed
 
 MEMORY_SECONDS_MIN = 0.1
 PACE_TURNS = 20_000
@@ -89,16 +90,16 @@ def run(driver: Driver, answers: TextIO) -> None:
         say(answers, {**driver.hello(), "pid": os.getpid()})
         for line in sys.stdin:
             asked = json.loads(line)
-            say(answers, measured(driver, Load(**asked["load"]), asked["seconds"]))
+            say(answers, measured(driver, Load(**asked["load"]), asked["seconds"], asked["turn"]))
     finally:
         driver.end()
 
 
-def measured(driver: Driver, load: Load, seconds: float) -> dict[str, Any]:
+def measured(driver: Driver, load: Load, seconds: float, turn: int) -> dict[str, Any]:
     """What the driver has measured, and what the machine did meanwhile."""
     began, before, ours_before = time.perf_counter(), watching.machine(), ours_cpu_s(driver)
     worked, paces = driver.pids(), [pace()]
-    with Memory(driver, seconds) as memory:
+    with Memory(driver, seconds) as memory, Placed(worked, turn):
         figures = driver.measure(load, seconds)
     figures["pace_s"] = min(*paces, pace())
     figures["offered"], figures["callers"] = load.rate, load.callers

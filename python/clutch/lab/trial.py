@@ -80,10 +80,10 @@ class Trial:
         """Shorter windows are made as long as this."""
         self.is_async: bool = self.hello.get("is_async", False)
 
-    def measure(self, load: Load, seconds: float) -> Figures:
-        """Put it under load for so long. Raises TrialFailed."""
+    def measure(self, load: Load, seconds: float, turn: int = 0) -> Figures:
+        """Put it under load for so long. `turn`: which CPUs it computes on, see placing. Raises TrialFailed."""
         patience = 4 * seconds + 40 * self.check_s + LATE_SECONDS
-        return Figures.of_data(self._ask({"load": asdict(load), "seconds": seconds}, patience))
+        return Figures.of_data(self._ask({"load": asdict(load), "seconds": seconds, "turn": turn}, patience))
 
     def pids(self) -> list[int]:
         """Processes that the trial has started, as of now."""

@@ -153,7 +153,7 @@ class Search:
                 for nr, turn in enumerate(field.rounds(rounds, self.seed)):
                     if nr and time.monotonic() > self.until:
                         break
-                    for name, figures in round_of(field, turn, window).items():
+                    for name, figures in round_of(field, turn, window, nr).items():
                         found.played.setdefault(playing[name], []).append(figures)
         finally:
             for name, reason in failed.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from clutch.lab.benching import EACH_SECONDS, Bench, Cell, play
-from clutch.lab.comparing import Ratio, Verdict, ratio_of
+from clutch.lab.comparing import COST, Ratio, Verdict, ratio_of
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Figures, Load
 from clutch.lab.peers.jobs import ours, redis_server
@@ -123,16 +123,21 @@ def take(comparison: Comparison, part: Bench, clutch: str) -> None:
         comparison.pairs[name] = Pair(
             clutch,
             ratio(cell.rounds, mine.rounds, lambda one: one.rate or None),
-            ratio(cell.rounds, mine.rounds, lambda one: cost_s(one, unit)),
+            ratio(cell.rounds, mine.rounds, lambda one: cost_s(one, unit), COST),
         )
 
 
-def ratio(theirs: Sequence[Figures], mine: Sequence[Figures], of: Callable[[Figures], float | None]) -> Ratio | None:
+def ratio(
+    theirs: Sequence[Figures],
+    mine: Sequence[Figures],
+    of: Callable[[Figures], float | None],
+    at: float | None = None,
+) -> Ratio | None:
     """Of the rounds that both have played, and in which it is known of both. A figure that is not known is left out,
     never guessed: a small one would be a large advantage."""
     pairs = [(of(one), of(other)) for one, other in zip(theirs, mine, strict=False)]
     known = [(one, other) for one, other in pairs if one is not None and other is not None]
-    return ratio_of([one for one, _ in known], [other for _, other in known]) if known else None
+    return ratio_of([one for one, _ in known], [other for _, other in known], at=at) if known else None
 
 
 def cost_s(figures: Figures, unit: str) -> float | None:
