@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from clutch.lab.benching import Bench, measure
+from clutch.lab.benching import STARTS, Bench, measure
 from clutch.lab.comparing import COST, Verdict, ratio_of
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
@@ -103,7 +103,9 @@ def games(ratio: float, tell: Callable[[str], object], count: int) -> dict[str, 
     with_rates = dict(seen)
     for nr in range(count):
         field = [Contender(name, Calls(MODULE, "spin", kwargs={"n": n}).order(setting), Load(2)) for name, n in pair]
-        bench = measure(Bench("spin", "calls", WINDOW_SECONDS, facts()), field, ROUNDS, lambda _: None, seed=nr)
+        bench = measure(
+            Bench("spin", "calls", WINDOW_SECONDS, facts()), field, ROUNDS, lambda _: None, seed=nr, starts=STARTS
+        )
         one, other = (bench.cells[name].rounds for name, _ in pair)
         by_cpu = ratio_of([f.cpu_each_s for f in other], [f.cpu_each_s for f in one], seed=nr, at=COST)
         by_rate = ratio_of([f.rate for f in one], [f.rate for f in other], seed=nr)

@@ -90,7 +90,9 @@ def command(context: click.Context, target: str, arguments: tuple[str, ...], as_
     bench = Bench(str(work), work.unit, seconds, facts(), packages=packages(), asked=asked_of(work, load))
     if kept is not None and bench.asked != kept.asked:
         raise ClutchError(f"--against {given['against']}: it has figures of {kept.asked}, not of {bench.asked}")
-    benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=given["recycling"])
+    starts = benching.STARTS if given["save"] or given["against"] or given["beside"] else 1
+    recycled = given["recycling"]
+    benching.measure(bench, contenders, given["rounds"], lab.tell, given["seed"], is_recycled=recycled, starts=starts)
     ratios = benching.beside(bench, twins) if kept is None else benching.against(bench, kept)
     report = bench_report(bench, ratios, usable_cpus(), to=given["beside"] or "the saved")
     if kept is not None:

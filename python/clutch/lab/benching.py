@@ -25,6 +25,8 @@ OVERTIME = 3
 """Times as long as they should take, after which no more rounds are played than are needed."""
 TOLD_SECONDS, BETWEEN_SECONDS = 3.0, 0.03
 """Rounds that take longer are told with what they take; a measurement takes so much beside its window."""
+STARTS = 4
+"""Of each contender, where it is compared with one that was saved, or with another target."""
 ALIVE_MAX = 8
 """Contenders that live at a time. More are measured in groups."""
 ALONE_SECONDS = 0.3
@@ -159,16 +161,21 @@ def measure(
     seed: int = 0,
     alive_max: int = ALIVE_MAX,
     is_recycled: bool = False,
+    starts: int = 1,
 ) -> Bench:
     """Measure each in each round. Whoever fails is told and left out. Raises TrialFailed where nobody works. `rounds`:
-    None: as many as a few seconds of each are enough for."""
+    None: as many as a few seconds of each are enough for. `starts`: they are spread over so many starts of each, as two
+    starts of the same code differ by a percent or some for as long as they live."""
     groups = [contenders[nr : nr + alive_max] for nr in range(0, len(contenders), alive_max)]
     try:
         for nr, group in enumerate(groups):
             each = EACH_SECONDS if rounds is None else rounds * bench.seconds
-            left = each * sum(map(len, groups[nr:]))
-            tell(f"{', '.join(one.name for one in group)}: about {left:.0f} s left in all, and their starts")
-            play(bench, group, rounds, tell, seed, is_recycled, nr)
+            seconds = each * sum(map(len, groups[nr:]))
+            tell(f"{', '.join(one.name for one in group)}: about {seconds:.0f} s left in all, and their starts")
+            for start in range(starts):
+                left = [one for one in group if one.name not in bench.failed]
+                some = None if rounds is None else len(range(start, rounds, starts))
+                play(bench, left, some, tell, seed + start, is_recycled and not start, nr, 1 / starts)
     except KeyboardInterrupt:
         if not bench.cells:
             raise
@@ -187,8 +194,10 @@ def play(
     seed: int,
     is_recycled: bool = False,
     group: int = 0,
+    share: float = 1.0,
 ) -> None:
-    """Contenders that live at the same time. Rounds that are whole count, also after an interrupt."""
+    """Contenders that live at the same time. Rounds that are whole count, also after an interrupt. `share`: of the
+    time that each has, where their rounds are counted by that."""
     cells: dict[str, Cell] = {}
 
     def ready(one: Contender, trial: Trial) -> None:
@@ -201,8 +210,10 @@ def play(
         field.start(ready)
         longest = math.inf
         if rounds is None:
-            rounds = rounds_for(max((trial.least_s for trial in field.trials.values()), default=0.0), bench.seconds)
-            longest = time.monotonic() + OVERTIME * max(EACH_SECONDS, rounds * bench.seconds) * len(field.trials)
+            least = max((trial.least_s for trial in field.trials.values()), default=0.0)
+            rounds = math.ceil(share * rounds_for(least, bench.seconds))
+            each = max(share * EACH_SECONDS, rounds * bench.seconds)
+            longest = time.monotonic() + OVERTIME * each * len(field.trials)
         if len(field.trials) > 1 or rounds * bench.seconds > TOLD_SECONDS:
             least = max((trial.least_s for trial in field.trials.values()), default=0.0)
             seconds = rounds * (max(bench.seconds, least) + BETWEEN_SECONDS) * len(field.trials)

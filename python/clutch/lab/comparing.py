@@ -24,6 +24,8 @@ QUANTILE_ROUNDS_MIN = 20
 COST, YIELD = 0.2, 0.8
 """Quantiles of CPU time for each unit, and of units for each second of CPU time, that are compared."""
 DRIFT = 0.05
+SAME = 0.02
+"""By which two starts of the same code differ, for as long as they live: memory is laid out anew each time."""
 EXACT_MAX = 60
 """Ranks of more figures than these are judged by their normal approximation, which is the same by then."""
 ROUNDS_MIN = 8
@@ -87,9 +89,10 @@ def ratio_of(ours: Sequence[float], theirs: Sequence[float], seed: int = 0, at: 
     if at is not None and len(logs) >= QUANTILE_ROUNDS_MIN:
         rounds = list(zip(ours, theirs, strict=True))
         low, high = inner(sorted(quotient(draw.choices(rounds, k=len(rounds)), at) for _ in range(DRAWS)))
-        return Ratio(quotient(rounds, at), low, high, exchanged(rounds, at, draw), len(rounds))
+        return Ratio(quotient(rounds, at), low, high, exchanged(rounds, at, draw), len(rounds), SAME)
     low, high = bootstrap(logs, draw)
-    return Ratio(math.exp(statistics.median(logs)), math.exp(low), math.exp(high), signed_rank(logs), len(logs))
+    middle = math.exp(statistics.median(logs))
+    return Ratio(middle, math.exp(low), math.exp(high), signed_rank(logs), len(logs), SAME)
 
 
 def ratio_of_apart(
