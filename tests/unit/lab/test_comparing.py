@@ -9,6 +9,7 @@ import statistics
 import pytest
 
 from clutch.lab.comparing import (
+    COST,
     ROUNDS_MIN,
     Verdict,
     rank_sum,
@@ -103,3 +104,23 @@ def test_over_two_rounds_nobody_comes_first() -> None:
     assert all(firsts.count(name) >= 4 for name in "abcd"), "rounds are shuffled"
     places = {name: statistics.mean(order.index(name) for order in orders) for name in "abcd"}
     assert set(places.values()) == {1.5}
+
+
+def two_modes(draw: random.Random, cost: float) -> list[float]:
+    """CPU time of a unit where a neighbour in the core computes in half of the rounds."""
+    return [cost * draw.choice([1.0, 1.6]) * draw.lognormvariate(0, 0.01) for _ in range(60)]
+
+
+@pytest.mark.parametrize(("cost", "verdict", "least"), [(1.0, Verdict.ALIKE, 95), (1.05, Verdict.BETTER, 90)])
+def test_a_floor_tells_what_a_neighbour_in_the_core_hides(cost: float, verdict: Verdict, least: int) -> None:
+    draw = random.Random(5)
+    games = [(two_modes(draw, cost), two_modes(draw, 1.0)) for _ in range(GAMES)]
+    by_floor = [ratio_of(*pair, seed=nr, at=COST).verdict for nr, pair in enumerate(games)]
+    by_median = [ratio_of(*pair, seed=nr).verdict for nr, pair in enumerate(games)]
+    assert by_floor.count(verdict) >= least
+    assert verdict is Verdict.ALIKE or by_median.count(verdict) < least
+
+
+def test_what_two_starts_of_the_same_code_differ_by_tells_nothing() -> None:
+    assert ratio_of([1.015] * 40, [1.0] * 40).verdict is Verdict.ALIKE
+    assert ratio_of([1.03] * 40, [1.0] * 40).verdict is Verdict.BETTER
