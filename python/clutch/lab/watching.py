@@ -38,8 +38,9 @@ class Usage:
         return Usage(
             max(0.0, self.cpu_s - before.cpu_s),
             max(0.0, self.delayed_s - before.delayed_s),
-            self.switches - before.switches,
-            self.forced - before.forced,
+            # Of threads that have ended nobody knows them any more.
+            max(0, self.switches - before.switches),
+            max(0, self.forced - before.forced),
         )
 
 
