@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 # With it the complement of a pid is the number of that process's clock: clock_getcpuclockid(3) of Linux.
 CPUCLOCK_SCHED = 2
@@ -53,7 +53,9 @@ class Machine:
     stolen_s: float
 
     def __sub__(self, before: Machine) -> Machine:
-        return Machine(self.busy_s - before.busy_s, self.idle_s - before.idle_s, self.stolen_s - before.stolen_s)
+        # Time that waited for disks may become less, as Linux counts it.
+        pairs = zip(astuple(self), astuple(before), strict=True)
+        return Machine(*(max(0.0, after - earlier) for after, earlier in pairs))
 
 
 Usages = dict[int, Usage]
