@@ -28,6 +28,13 @@ def fail():
 
 def loud():
     print("hello")
+
+calls = 0
+
+def late_at_times():
+    global calls
+    calls += 1
+    time.sleep(0.06 if calls % 10 == 0 else 0.002)
 """
 BRIEFLY = ("--seconds", "100ms", "--rounds", "2")
 SECONDS_MAX = 100.0
@@ -55,7 +62,8 @@ def test_what_is_saved_is_compared_with(folder: Path) -> None:
     asked = (*ask, "--rounds", "8")
     assert clutch(*asked, "--save", str(kept), cwd=folder, timeout=SECONDS_MAX).returncode == 0
     again = clutch(*asked, "--against", str(kept), "--json", cwd=folder, timeout=SECONDS_MAX)
-    assert again.returncode in (0, 3), again.stderr
+    # Where other tests keep the CPUs busy, the two runs cannot be compared.
+    assert again.returncode in (0, 3, 4), again.stderr
     assert "verdict" in json.loads(again.stdout)["against"]["thread 1×8"]
     saved = json.loads(kept.read_text())
     assert len(saved["cells"]["thread 1×8"]["rounds"]) == 8
@@ -117,9 +125,16 @@ def test_goals_that_are_none(folder: Path, flags: list[str], words: str) -> None
     assert done.returncode == 2 and words in done.stderr
 
 
-def test_a_goal_that_nothing_meets_shows_the_nearest(folder: Path) -> None:
-    done = clutch("tune", "work:wait", "--slo", "p99 < 1ms", "--budget", "10s", cwd=folder, timeout=SECONDS_MAX)
-    assert done.returncode == 1 and "the nearest is" in done.stderr, done.stderr
+@pytest.mark.parametrize(
+    ("work", "slo", "words"),
+    [
+        ("work:late_at_times", "p99 < 30ms", "the nearest is"),
+        ("work:wait", "p99 < 1ms", "no setting keeps to 1 ms: alone"),
+    ],
+)
+def test_a_goal_that_nothing_meets(folder: Path, work: str, slo: str, words: str) -> None:
+    done = clutch("tune", work, "--slo", slo, "--budget", "10s", cwd=folder, timeout=SECONDS_MAX)
+    assert done.returncode == 1 and words in done.stderr, done.stderr
 
 
 SERVED = """
