@@ -23,9 +23,6 @@ const NOTES_INTERVAL: Duration = Duration::from_millis(100);
 /// round settles and claims for many.
 const GATHER: Duration = Duration::from_micros(200);
 
-/// A lease is renewed this many times in its life.
-const RENEWALS: u32 = 3;
-
 /// Events of a fetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -54,8 +51,10 @@ pub enum Event {
     Dropped,
     /// The pool has not taken a job, or not run it: it is settled as it was, and would be claimed again at once.
     Refused,
-    /// The store could not be had.
-    Failed,
+    /// The store could not be had: for a round, or else a renewal.
+    Failed {
+        is_round: bool,
+    },
     /// Claim no more; or again.
     Quiet(bool),
 }
@@ -74,7 +73,8 @@ pub enum Step {
 
 #[derive(Debug)]
 pub struct Fetcher {
-    lease: Duration,
+    /// Interval at which its lease is renewed.
+    renewal: Duration,
     slots: usize,
     running: usize,
     unsettled: usize,
@@ -148,28 +148,39 @@ impl Notes {
 #[derive(Debug, Default)]
 struct Outage {
     failures: u32,
+    /// A round has failed, and none has succeeded since: that a renewal does says nothing of rounds.
+    of_rounds: bool,
     retry_at: Option<Instant>,
 }
 
 impl Outage {
-    fn failed(&mut self, now: Instant) {
+    fn failed(&mut self, is_round: bool, now: Instant) {
         let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_LONGEST);
         self.failures += 1;
+        self.of_rounds |= is_round;
         self.retry_at = Some(now + wait);
+    }
+
+    fn renewed(&mut self) {
+        self.retry_at = None;
+        if !self.of_rounds {
+            self.failures = 0;
+        }
     }
 }
 
 impl Fetcher {
-    pub fn new(lease: Duration, now: Instant) -> Fetcher {
+    /// `renewal`: the interval at which its lease is renewed.
+    pub fn new(renewal: Duration, now: Instant) -> Fetcher {
         Fetcher {
-            lease,
+            renewal,
             slots: 0,
             running: 0,
             unsettled: 0,
             claims: ClaimTimes { quiet: false, may_have: true, from: now, ask_at: now + ASK_ANYWAY, again_at: None },
             notes: Notes { unwritten: false, write_at: now },
             outage: Outage::default(),
-            renew_at: now + lease / RENEWALS,
+            renew_at: now,
             gather_until: now,
         }
     }
@@ -213,8 +224,8 @@ impl Fetcher {
             }
             Event::Dropped => self.running -= 1,
             Event::Refused => self.claims.from = now + REFUSED_PAUSE,
-            Event::Failed => {
-                self.outage.failed(now);
+            Event::Failed { is_round } => {
+                self.outage.failed(is_round, now);
                 self.claims.may_have = true;
                 // Whether its last round was carried out, it does not know: what it holds is made sure of first.
                 self.renew_at = now;
@@ -227,8 +238,8 @@ impl Fetcher {
     }
 
     fn renewed(&mut self, now: Instant) {
-        self.renew_at = now + self.lease / RENEWALS;
-        self.outage = Outage::default();
+        self.renew_at = now + self.renewal;
+        self.outage.renewed();
     }
 
     /// Whether more than half of the slots have work.
@@ -296,12 +307,20 @@ mod tests {
 
     use super::*;
 
-    const LEASE: Duration = Duration::from_secs(30);
+    const RENEWAL: Duration = Duration::from_secs(10);
+
+    /// One that has taken its lease.
+    fn leased(now: Instant) -> Fetcher {
+        let mut fetcher = Fetcher::new(RENEWAL, now);
+        assert_eq!(fetcher.step(now), Step::Renew, "others see at once that it is there");
+        fetcher.on(Event::Renewed, now);
+        fetcher
+    }
 
     #[test]
     fn it_claims_what_free_slots_can_begin() {
         let now = Instant::now();
-        let mut fetcher = Fetcher::new(LEASE, now);
+        let mut fetcher = leased(now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "no slots");
         fetcher.on(Event::Slots(4), now);
         assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
@@ -318,12 +337,12 @@ mod tests {
     #[test]
     fn a_store_that_cannot_be_had_is_asked_again_less_often() {
         let mut now = Instant::now();
-        let mut fetcher = Fetcher::new(LEASE, now);
+        let mut fetcher = leased(now);
         fetcher.on(Event::Slots(1), now);
         let mut waits = Vec::new();
         assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
         for _ in 0..8 {
-            fetcher.on(Event::Failed, now);
+            fetcher.on(Event::Failed { is_round: false }, now);
             let Step::Wait(at) = fetcher.step(now) else { panic!("it waits") };
             waits.push((at - now).as_millis());
             now = at;
@@ -336,9 +355,30 @@ mod tests {
     }
 
     #[test]
+    fn rounds_that_fail_are_tried_less_often_though_renewals_succeed() {
+        let mut now = Instant::now();
+        let mut fetcher = leased(now);
+        fetcher.on(Event::Slots(1), now);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
+            fetcher.on(Event::Failed { is_round: true }, now);
+            let Step::Wait(at) = fetcher.step(now) else { panic!("it waits") };
+            waits.push((at - now).as_millis());
+            now = at;
+            assert_eq!(fetcher.step(now), Step::Renew);
+            fetcher.on(Event::Renewed, now);
+            assert!(fetcher.is_failing());
+        }
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
+        fetcher.on(Event::Round { asked: 1, claimed: 0, settled: 0 }, now);
+        assert!(!fetcher.is_failing());
+    }
+
+    #[test]
     fn a_quiet_one_settles_and_renews_only() {
         let now = Instant::now();
-        let mut fetcher = Fetcher::new(LEASE, now);
+        let mut fetcher = leased(now);
         fetcher.on(Event::Slots(2), now);
         fetcher.on(Event::Round { asked: 2, claimed: 2, settled: 0 }, now);
         fetcher.on(Event::Quiet(true), now);
@@ -346,7 +386,7 @@ mod tests {
         assert_eq!(fetcher.step(now), Step::Round { limit: 0 });
         fetcher.on(Event::Round { asked: 0, claimed: 0, settled: 1 }, now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)));
-        assert_eq!(fetcher.step(now + LEASE / 2), Step::Renew);
+        assert_eq!(fetcher.step(now + RENEWAL), Step::Renew);
         assert_eq!(fetcher.held(), 1);
     }
 
@@ -374,7 +414,7 @@ mod tests {
         Note,
         Arrive,
         Slots(usize),
-        Fail,
+        Fail { is_round: bool },
         Refuse,
         Lapse,
         Quiet(bool),
@@ -388,7 +428,7 @@ mod tests {
             1 => Just(Choice::Note),
             1 => Just(Choice::Arrive),
             1 => (0usize..20).prop_map(Choice::Slots),
-            1 => Just(Choice::Fail),
+            1 => any::<bool>().prop_map(|is_round| Choice::Fail { is_round }),
             1 => Just(Choice::Refuse),
             1 => Just(Choice::Lapse),
             1 => any::<bool>().prop_map(Choice::Quiet),
@@ -401,7 +441,7 @@ mod tests {
         #[test]
         fn it_never_holds_more_than_its_slots_and_never_forgets_to_settle(choices in choices(), given in 0usize..6) {
             let mut now = Instant::now();
-            let mut fetcher = Fetcher::new(LEASE, now);
+            let mut fetcher = leased(now);
             let (mut slots, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
             let mut noted = false;
             for one in choices {
@@ -411,7 +451,7 @@ mod tests {
                     Choice::Note => { noted = true; fetcher.on(Event::Noted, now); }
                     Choice::Arrive => fetcher.on(Event::Arrived, now),
                     Choice::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
-                    Choice::Fail => fetcher.on(Event::Failed, now),
+                    Choice::Fail { is_round } => fetcher.on(Event::Failed { is_round }, now),
                     Choice::Refuse => fetcher.on(Event::Refused, now),
                     Choice::Lapse => {
                         (dropping, running, unsettled, noted) = (dropping + running, 0, 0, false);

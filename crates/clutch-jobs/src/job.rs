@@ -386,6 +386,24 @@ pub struct Settled {
     pub reason: Option<String>,
 }
 
+impl Settled {
+    /// The end of a job that can never run, since its row or record in the store cannot be read.
+    pub fn malformed(id: JobId, attempt: u32, why: String, now: Millis) -> Settled {
+        let kind = "malformed".to_owned();
+        let error = JobError { at: now, attempt, kind, message: why, traceback: String::new() };
+        Settled {
+            id,
+            attempt,
+            state: State::Dead,
+            attempts: attempt,
+            scheduled_at: None,
+            error: Some(error),
+            result: None,
+            reason: None,
+        }
+    }
+}
+
 /// Decides the state of a job after an attempt. `random` is in 0..1.
 pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settled {
     let with = |state: State| Settled {

@@ -1,8 +1,8 @@
 //! Durable work: jobs wait in a store, survive everything, and run in the pools.
 //!
 //! A [`store::Store`] keeps jobs. The [`runner`] of a pool claims what free slots can begin and settles what came of it;
-//! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]); each that
-//! has periodic jobs enqueues them when they are due ([`cron`]). To a dispatcher all of this is a [`front`].
+//! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]), those
+//! of lapsed [`leases`] too; each that has periodic jobs enqueues them when they are due ([`cron`]). To a dispatcher all of this is a [`front`].
 
 pub mod cron;
 pub mod enqueuer;
@@ -10,6 +10,7 @@ pub mod facts;
 pub mod fetcher;
 pub mod front;
 pub mod job;
+pub mod leases;
 pub mod maintenance;
 mod random;
 pub mod runner;

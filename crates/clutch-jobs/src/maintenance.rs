@@ -1,8 +1,9 @@
 //! When the runner that leads its store looks after it: a pure machine.
 //!
 //! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time
-//! has come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as
-//! there is more than one look takes in, it looks again at once.
+//! has come, at that time; rescues those of runners whose leases have lapsed; and deletes what has ended long ago. As
+//! long as there is more than one look takes in, it looks again at once. Whether it still leads when its look is carried
+//! out does not matter: two that lead for a while do nothing twice.
 //!
 //! Periodic jobs need no leader: whoever has entries enqueues their jobs when they are due, since the leader may be
 //! another program, which does not know them. The store takes each tick once.
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::cron::Cron;
 use crate::job::Millis;
-use crate::store::{Tick, Upkeep};
+use crate::leases::{Lapsed, Observer};
+use crate::store::{Led, Tick, Upkeep};
 
 /// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
 /// for a time before the next that was known.
@@ -19,6 +21,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which others try to lead: the gap when the leader has left.
 const LEAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
+const LEAD_LEASE: Duration = Duration::from_secs(5);
+
+/// A leader says so this many times in its lease.
+const LEAD_RENEWALS: u32 = 3;
 
 /// Least time between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(30);
@@ -28,22 +36,26 @@ pub const BATCH: usize = 1000;
 
 #[derive(Debug)]
 pub enum Performed {
-    /// [`Duty::Lead`], and whether this runner leads now.
-    Leads(bool),
+    /// [`Duty::Lead`], sent then.
+    Led {
+        led: Led,
+        sent: Instant,
+    },
     /// [`Duty::Look`], at this time of the store's clock.
     Looked {
         upkeep: Upkeep,
         ticks: Vec<Tick>,
         now: Millis,
+        sent: Instant,
     },
     Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Try to lead, or to go on leading.
+    /// Try to lead, or to go on leading, given [`Maintenance::lapsed`].
     Lead,
-    /// With [`Maintenance::ticks`], and at most so many jobs of each kind.
+    /// With [`Maintenance::ticks`] and [`Maintenance::lapsed`], and at most so many jobs of each kind.
     Look {
         limit: usize,
     },
@@ -54,6 +66,7 @@ pub enum Duty {
 pub struct Maintenance {
     lease: Duration,
     cron: Cron,
+    leases: Observer,
     leads: bool,
     lead_at: Instant,
     look_at: Instant,
@@ -62,12 +75,24 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
+    /// `lease`: that of the runners.
     pub fn new(lease: Duration, cron: Cron, now: Instant) -> Maintenance {
-        Maintenance { lease, cron, leads: false, lead_at: now, look_at: now, is_lost: false }
+        let (lease, leases) = (lease.min(LEAD_LEASE), Observer::default());
+        Maintenance { lease, cron, leases, leads: false, lead_at: now, look_at: now, is_lost: false }
+    }
+
+    /// Returns the lease as leader.
+    pub fn lease(&self) -> Duration {
+        self.lease
     }
 
     pub fn leads(&self) -> bool {
         self.leads
+    }
+
+    /// Returns the leases that have lapsed.
+    pub fn lapsed(&self) -> Vec<Lapsed> {
+        self.leases.lapsed()
     }
 
     /// Returns the ticks of periodic jobs that a look is to report.
@@ -78,15 +103,22 @@ impl Maintenance {
     pub fn on(&mut self, event: Performed, now: Instant) {
         self.is_lost = matches!(event, Performed::Failed);
         match event {
-            Performed::Leads(leads) => {
-                if leads && !self.leads {
+            Performed::Led { led, sent } => {
+                if led.leads && !self.leads {
                     self.look_at = now;
                 }
-                self.leads = leads;
-                let longest = if leads { Duration::MAX } else { LEAD_INTERVAL };
-                self.lead_at = now + (self.lease / 3).min(longest);
+                // Until now, it has looked as often as one that did not lead, or did.
+                let interval = if self.leads { LOOK_INTERVAL } else { LEAD_INTERVAL };
+                self.leases.looked(led.leases, sent, interval);
+                self.leads = led.leads;
+                let longest = if led.leads { Duration::MAX } else { LEAD_INTERVAL };
+                self.lead_at = now + (self.lease / LEAD_RENEWALS).min(longest);
             }
-            Performed::Looked { upkeep, ticks, now: then } => {
+            Performed::Looked { upkeep, ticks, now: then, sent } => {
+                // Who has only come with ticks was told of no lease.
+                if self.leads {
+                    self.leases.looked(upkeep.leases, sent, LOOK_INTERVAL);
+                }
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
                 let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| millis_until(due, then));
@@ -135,25 +167,29 @@ mod tests {
     fn leader(now: Instant) -> Maintenance {
         let mut one = Maintenance::new(LEASE, Cron::default(), now);
         assert_eq!(one.step(now, 0), Duty::Lead);
-        one.on(Performed::Leads(true), now);
+        one.on(led(true, now), now);
         one
     }
 
-    fn looked(upkeep: Upkeep, now: Millis) -> Performed {
-        Performed::Looked { upkeep, ticks: Vec::new(), now }
+    fn led(leads: bool, sent: Instant) -> Performed {
+        Performed::Led { led: Led { leads, leases: Vec::new() }, sent }
+    }
+
+    fn looked(upkeep: Upkeep, now: Millis, sent: Instant) -> Performed {
+        Performed::Looked { upkeep, ticks: Vec::new(), now, sent }
     }
 
     #[test]
     fn who_does_not_lead_tries_again() {
         let now = Instant::now();
         let mut one = Maintenance::new(LEASE, Cron::default(), now);
-        one.on(Performed::Leads(false), now);
+        one.on(led(false, now), now);
         assert_eq!(one.step(now, 0), Duty::Wait(now + LEAD_INTERVAL));
         assert_eq!(one.step(now + LEAD_INTERVAL, 0), Duty::Lead);
-        one.on(Performed::Leads(true), now);
-        one.on(looked(Upkeep::default(), 0), now);
+        one.on(led(true, now), now);
+        one.on(looked(Upkeep::default(), 0, now), now);
         assert!(one.step(now + LEAD_INTERVAL, 0) == LOOK, "the leader holds on for a third of its lease");
-        assert_eq!(one.step(now + LEASE / 3, 0), Duty::Lead);
+        assert_eq!(one.step(now + LEAD_LEASE / 3, 0), Duty::Lead);
     }
 
     #[test]
@@ -162,10 +198,10 @@ mod tests {
         let mut one = leader(now);
         assert_eq!(one.step(now, 0), LOOK);
         let upkeep = Upkeep { next_due: Some(5_150), ..Upkeep::default() };
-        one.on(looked(upkeep, 5_000), now);
+        one.on(looked(upkeep, 5_000, now), now);
         assert_eq!(one.step(now, 0), Duty::Wait(now + Duration::from_millis(150)));
         // Another may be enqueued meanwhile that is due before.
-        one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000), now);
+        one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000, now), now);
         assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
     }
 
@@ -175,9 +211,9 @@ mod tests {
         let mut one = leader(now);
         for _ in 0..100 {
             assert_eq!(one.step(now, 0), LOOK);
-            one.on(looked(Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, 9), now);
+            one.on(looked(Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, 9, now), now);
         }
-        one.on(looked(Upkeep::default(), 9), now);
+        one.on(looked(Upkeep::default(), 9, now), now);
         assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
     }
 
@@ -185,7 +221,7 @@ mod tests {
     fn a_clock_that_goes_back_makes_nobody_spin() {
         let now = Instant::now();
         let mut one = leader(now);
-        one.on(looked(Upkeep { next_due: Some(1_000), ..Upkeep::default() }, 9_000), now);
+        one.on(looked(Upkeep { next_due: Some(1_000), ..Upkeep::default() }, 9_000, now), now);
         assert!(matches!(one.step(now, 0), Duty::Wait(_)));
     }
 
@@ -204,11 +240,11 @@ mod tests {
             "job": {"queue": "default", "tool": "x", "arguments": {}, "attempts_max": 1}}"#;
         let entry = CronEntry::new(serde_json::from_str(every).unwrap(), 0).unwrap();
         let mut one = Maintenance::new(LEASE, Cron::new(vec![entry]), now);
-        one.on(Performed::Leads(leads), now);
+        one.on(led(leads, now), now);
         let ticks = one.ticks(1_800_000);
         assert!(ticks[0].job.is_none());
         let upkeep = Upkeep { last_ticks: vec![1_800_000], ..Upkeep::default() };
-        one.on(Performed::Looked { upkeep, ticks, now: 1_800_000 }, now);
+        one.on(Performed::Looked { upkeep, ticks, now: 1_800_000, sent: now }, now);
         one
     }
 
@@ -229,7 +265,7 @@ mod tests {
         one.on(Performed::Failed, now);
         assert_eq!(one.step(now, 3_600_000), Duty::Wait(now + LEAD_INTERVAL));
         assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Duty::Lead);
-        one.on(Performed::Leads(false), now + LEAD_INTERVAL);
+        one.on(led(false, now + LEAD_INTERVAL), now + LEAD_INTERVAL);
         assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Duty::Look { limit: 0 });
     }
 }

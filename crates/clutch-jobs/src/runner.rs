@@ -31,7 +31,7 @@ use crate::facts::{JobsLapsed, JobsUnsettled};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::random;
-use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Want};
+use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, Want};
 
 /// Interval at which the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,8 +39,9 @@ const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum wait of a stop beyond its time, for the store to take the runner's leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
-/// Names of its threads.
+/// Names of its threads, and of what the loop does beside rounds.
 const LOOP: &str = "clutch-jobs";
+const RENEWAL: &str = "clutch-renewal";
 const UPKEEP: &str = "clutch-upkeep";
 const WATCH: &str = "clutch-watch";
 
@@ -208,7 +209,7 @@ impl Loop {
         Loop {
             batch: Batch::new(pool),
             runner: new_runner(shared.config.lease),
-            machine: Fetcher::new(shared.config.lease, now),
+            machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: HashMap::new(),
             running: HashMap::new(),
             noted: HashMap::new(),
@@ -237,7 +238,7 @@ impl Loop {
         }
         // What still runs can be another's at once. A store that did not answer is not waited for: its lease lapses.
         if !self.machine.is_failing() {
-            let _ = self.shared.store.leave(&self.runner, job::now());
+            let _ = self.shared.store.leave(&self.runner);
         }
     }
 
@@ -302,14 +303,10 @@ impl Loop {
             }
             Err(error) => {
                 (self.noted, self.settled) = (noted, report.settled);
-                self.failed(&error);
+                self.shared.failed(LOOP, error.to_string());
+                self.machine.on(fetcher::Event::Failed { is_round: true }, now);
             }
         }
-    }
-
-    fn failed(&mut self, error: &StoreError) {
-        self.shared.failed(LOOP, error.to_string());
-        self.machine.on(fetcher::Event::Failed, Instant::now());
     }
 
     fn renew(&mut self) {
@@ -317,17 +314,14 @@ impl Loop {
         let held: Vec<JobId> = running.chain(self.settled.iter().map(|settled| settled.id.clone())).collect();
         let now = Instant::now();
         let renewed = self.shared.store.renew(&self.runner, &held, job::now());
-        if renewed.is_ok() {
-            *self.shared.renewed_at.lock() = now;
-        }
         match renewed {
             Ok(Some(renewed)) => {
-                self.shared.works(LOOP);
+                self.shared.works(RENEWAL);
                 self.machine.on(fetcher::Event::Renewed, now);
                 self.stop_running(&renewed);
             }
             Ok(None) => {
-                self.shared.works(LOOP);
+                self.shared.works(RENEWAL);
                 if !held.is_empty() {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
                     self.shared.telemetry.emit(|| JobsLapsed { front, jobs });
@@ -345,7 +339,10 @@ impl Loop {
                     self.batch.pool().cancel(one.id);
                 }
             }
-            Err(error) => self.failed(&error),
+            Err(error) => {
+                self.shared.failed(RENEWAL, error.to_string());
+                self.machine.on(fetcher::Event::Failed { is_round: false }, now);
+            }
         }
     }
 

@@ -4,9 +4,10 @@
 //! between them.
 //!
 //! A claim is held under a **lease of its runner**, not one of its own: to renew it costs one write, however many jobs run.
-//! When a lease has lapsed, any other runner may put the jobs back; a runner that comes too late is told, and what it then
-//! settles is refused. Leases are measured by a clock that all who use the store share, and that nobody sets: the `now` of
-//! a call moves it only in so far as it differs from this machine's time, as it does in tests.
+//! The store keeps a counter of each lease, which its holder raises, and no time: whether one has lapsed is what an
+//! observer concludes ([`leases`](crate::leases)), and the store takes it away only if its counter is still the one that
+//! the observer saw. The runner that leads then puts the jobs back; a runner that comes too late is told, and what it
+//! then settles is refused.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::job::{self, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State};
+use crate::leases::{Lapsed, Lease};
 
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
@@ -222,6 +224,16 @@ pub struct Upkeep {
     pub next_due: Option<Millis>,
     /// For each given tick, the time of the last tick of its entry: itself, or a later one.
     pub last_ticks: Vec<Millis>,
+    /// All leases, as they are after it.
+    pub leases: Vec<Lease>,
+}
+
+/// Answer to who wants to lead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Led {
+    pub leads: bool,
+    /// All leases, as they are after it: whoever may lead next has watched them, and need not wait to rescue.
+    pub leases: Vec<Lease>,
 }
 
 /// Retention of ended jobs.
@@ -256,18 +268,21 @@ pub trait Store: Send + Sync {
     /// Notes, settles, then claims: in one trip to the store. Whose lease has lapsed claims nothing.
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round>;
 
-    /// Holds the lease for as long again; none when it had lapsed: all its jobs are another's. Jobs that it has beside `held` are available again: the answer to their claim was lost.
+    /// Raises the counter of its lease; none when it had lapsed: all its jobs are another's. Jobs that it has beside
+    /// `held` are available again: the answer to their claim was lost. The first, before any round, takes the lease.
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>>;
 
     /// The runner has no job any more, and claims no other.
-    fn leave(&self, runner: &Runner, now: Millis) -> Result<()>;
+    fn leave(&self, runner: &Runner) -> Result<()>;
 
-    /// Returns whether this runner maintains the store until its lease ends: one at a time does.
-    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool>;
+    /// Leads, or goes on leading, and raises the counter of its lease: unless another does, whose lease is not among the
+    /// `lapsed`.
+    fn lead(&self, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led>;
 
-    /// Stages, rescues and prunes at most so many each. Enqueues the jobs of ticks that are later than the last one of
-    /// their entry, each together with the note that it was: also of two callers at a time one does.
-    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep>;
+    /// Ends the `lapsed` leases whose counters are still as they were seen. Stages, rescues and prunes at most so many
+    /// each. Enqueues the jobs of ticks that are later than the last one of their entry, each together with the note that
+    /// it was: also of two callers at a time one does.
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep>;
 
     /// Returns whether there was something to change.
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool>;
@@ -283,6 +298,11 @@ pub trait Store: Send + Sync {
 
     /// Something that notices new jobs, also those of other programs.
     fn watch(&self) -> Result<Box<dyn Watch>>;
+
+    /// Interval at which a runner with this lease renews it.
+    fn renewal(&self, lease: Duration) -> Duration {
+        lease / RENEWALS
+    }
 
     /// Returns problems of its setup, for the log: jobs may be lost.
     fn warnings(&self) -> Vec<String> {
@@ -305,7 +325,10 @@ pub(crate) fn shift(now: Millis) -> Millis {
     if shift.abs() < SHIFT_LEAST { 0 } else { shift }
 }
 
-/// A job whose runner's lease lapsed more often is dead.
+/// A lease is renewed this many times in its life.
+const RENEWALS: u32 = 3;
+
+/// A job whose runners' leases lapsed more often in a row, with no attempt that ended, is dead.
 pub const RESCUES_MAX: u32 = 10;
 
 /// The error of a job that was running when its runner's lease lapsed.

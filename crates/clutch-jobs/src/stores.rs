@@ -5,7 +5,7 @@ macro_rules! scripts {
     ($common:literal: $($name:ident: $($file:literal),*;)*) => {
         $(static $name: std::sync::LazyLock<::redis::Script> = std::sync::LazyLock::new(|| {
             ::redis::Script::new(concat!(
-                include_str!($common), include_str!("redis/clock.lua"), $(include_str!($file)),*
+                include_str!($common), include_str!("redis/leases.lua"), $(include_str!($file)),*
             ))
         });)*
     };

@@ -7,9 +7,10 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, settle};
+use clutch_jobs::leases::Observer;
 use clutch_jobs::store::{Change, Filter, Keep, QueueChange, QueueStats, Report, Runner, Store, Want};
 use clutch_jobs::stores;
 use proptest::prelude::*;
@@ -89,6 +90,8 @@ struct Side {
     /// The ids in the order in which they were given, so that both sides can be compared.
     ids: Vec<String>,
     held: [Vec<Claimed>; 3],
+    observer: Observer,
+    began: Instant,
     now: Millis,
 }
 
@@ -111,7 +114,8 @@ fn ending(kind: u8, now: Millis) -> Ending {
 
 impl Side {
     fn new(store: Arc<dyn Store>) -> Side {
-        Side { store, ids: Vec::new(), held: Default::default(), now: START }
+        let (ids, observer, began) = (Vec::new(), Observer::default(), Instant::now());
+        Side { store, ids, held: Default::default(), observer, began, now: START }
     }
 
     fn nr(&self, id: &str) -> usize {
@@ -154,8 +158,16 @@ impl Side {
                 });
                 format!("{renewed:?}")
             }
-            Step::Leave { runner: nr } => format!("{:?}", self.store.leave(&runner(*nr), self.now)),
-            Step::Look => format!("{:?}", self.store.look_after(&KEEP, 1000, &[], self.now).unwrap()),
+            Step::Leave { runner: nr } => format!("{:?}", self.store.leave(&runner(*nr))),
+            Step::Look => {
+                let lapsed = self.observer.lapsed();
+                let mut upkeep = self.store.look_after(&KEEP, 1000, &[], &lapsed, self.now).unwrap();
+                upkeep.leases.sort_by(|one, other| one.holder.cmp(&other.holder));
+                let sent = self.began + Duration::from_millis((self.now - START) as u64);
+                // No time is too long: nothing stands still here.
+                self.observer.looked(upkeep.leases.clone(), sent, Duration::from_secs(3600));
+                format!("{upkeep:?}")
+            }
             Step::Change { job, change } => {
                 let Some(nr) = job.checked_rem(self.ids.len()) else { return String::new() };
                 let change = [Change::Cancel, Change::Retry, Change::Delete][usize::from(*change)];

@@ -158,8 +158,8 @@ fn a_failure_is_retried_with_all_its_fields_and_dead_at_last() {
     let failed =
         r#","error_message":"ValueError: no","error_class":"ValueError","failed_at":1800000000.0,"retry_count":0}"#;
     assert_eq!(text, format!("{plain}}}{failed}"), "all else to the byte");
-    assert_eq!(site.store.look_after(&KEEP, 100, &[], NOW + 14_999).unwrap().next_due, Some(NOW + 15_000));
-    assert_eq!(site.store.look_after(&KEEP, 100, &[], NOW + 15_000).unwrap().staged, 1);
+    assert_eq!(site.store.look_after(&KEEP, 100, &[], &[], NOW + 14_999).unwrap().next_due, Some(NOW + 15_000));
+    assert_eq!(site.store.look_after(&KEEP, 100, &[], &[], NOW + 15_000).unwrap().staged, 1);
     let again = site.round(1, Vec::new(), NOW + 15_000).claimed.remove(0);
     assert_eq!((again.attempt, again.attempts_max), (2, 2));
     site.end(&again, Ending::Failed(error()), NOW + 16_000);
@@ -180,7 +180,7 @@ fn a_retry_has_a_queue_of_its_own() {
     site.push(&OF_RUBY.replace("{\"retry\"", "{\"retry_queue\":\"low\",\"retry\""));
     let claimed = site.claim();
     site.end(&claimed, Ending::Failed(error()), NOW);
-    site.store.look_after(&KEEP, 100, &[], NOW + 60_000).unwrap();
+    site.store.look_after(&KEEP, 100, &[], &[], NOW + 60_000).unwrap();
     assert_eq!((site.list("queue:default").len(), site.list("queue:low").len()), (0, 1));
 }
 
@@ -208,7 +208,7 @@ fn what_is_no_job_is_dead_as_it_came() {
     let key = site.key("schedule");
     site.connection.zadd::<_, _, _, ()>(key, "also none", 1.0).unwrap();
     assert_eq!(site.round(9, Vec::new(), NOW).claimed.len(), 1);
-    site.store.look_after(&KEEP, 100, &[], NOW).unwrap();
+    site.store.look_after(&KEEP, 100, &[], &[], NOW).unwrap();
     let dead: HashSet<_> = site.filed("dead").into_iter().map(|(text, _)| text).collect();
     assert_eq!(dead.len(), 5);
     assert!(dead.contains("{no json") && dead.contains("also none"));
@@ -224,7 +224,7 @@ fn the_next_attempt_gets_the_checkpoint() {
     let settled = vec![settle(&claimed, Ending::Snoozed { ms: 5 }, NOW, 0.0)];
     site.store.round(&runner(), &Report { noted: vec![noted], settled }, &Want::default(), NOW).unwrap();
     assert_eq!((site.filed("retry").len(), site.filed("schedule").len()), (0, 1), "it has not failed");
-    site.store.look_after(&KEEP, 100, &[], NOW + 5).unwrap();
+    site.store.look_after(&KEEP, 100, &[], &[], NOW + 5).unwrap();
     let again = site.claim();
     assert_eq!((again.checkpoint.as_deref(), again.attempt), (Some("[1]"), 1));
 }
@@ -263,7 +263,7 @@ fn a_runner_is_seen_as_a_process() {
     let work: Value = serde_json::from_str(&work[&claimed.id]).unwrap();
     assert_eq!((work["payload"].as_str(), &work["run_at"]), (Some(OF_RUBY), &json!(1_800_000_000)));
     assert_eq!(site.filed("heartbeats"), [("host:7:abc".to_owned(), 1_800_000_000.0)]);
-    site.store.leave(&runner(), NOW).unwrap();
+    site.store.leave(&runner()).unwrap();
     assert!(site.connection.smembers::<_, Vec<String>>(site.key("processes")).unwrap().is_empty());
 }
 

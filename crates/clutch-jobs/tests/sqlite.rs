@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_jobs::job::{Millis, NewJob, Rate, State};
+use clutch_jobs::leases::Lapsed;
 use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Tick, Want};
 use clutch_jobs::stores;
 use rusqlite::Connection;
@@ -68,11 +69,11 @@ fn jobs_of_version_1_go_on() {
     old.close().unwrap();
     let stores = [open(), open()];
     let [store, _] = &stores;
-    assert_eq!(store.look_after(&KEEP, 100, &[], NOW).unwrap().rescued, 1, "its lease was by another clock");
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW).unwrap().rescued, 1, "no version before keeps its lease");
     assert_eq!(claim(&**store, 9), ["1", "4"], "the first of its key, and who has none");
     assert_eq!(store.get("3").unwrap().unwrap().state, State::Available);
     let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None };
-    assert_eq!(store.look_after(&KEEP, 0, &[tick], NOW).unwrap().last_ticks, [NOW]);
+    assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [NOW]);
 }
 
 #[test]
@@ -88,6 +89,31 @@ fn numbers_that_nobody_can_have_written_spoil_no_list() {
     assert_eq!(store.list(&Filter { limit: 9, ..Filter::default() }).unwrap().len(), 3);
     assert_eq!(store.queues().unwrap()[0].available, 2);
     assert_eq!(claim(&*store, 9).len(), 2);
+}
+
+/// One bit is wrong in one row, in whatever column: the others go on, and people find it by its id.
+#[test]
+fn a_damaged_row_is_dead_by_its_id_and_stops_nobody_else() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let other = Connection::open(&path).unwrap();
+    let columns = ["arguments", "tool", "key", "checkpoint", "options", "errors", "reason", "progress", "unique_key"];
+    store.enqueue(&vec![job(); columns.len() + 1], NOW).unwrap();
+    for (id, column) in (1i64..).zip(columns) {
+        other
+            .execute(&format!("UPDATE clutch_jobs SET {column} = CAST(x'7bff7d' AS TEXT) WHERE id = ?1"), [id])
+            .unwrap();
+    }
+    let claimed = claim(&*store, 99);
+    assert_eq!(claimed, ["5", "6", "7", "8", "9", "10"], "what its run needs can be read");
+    let dead = Filter { state: Some(State::Dead), limit: 99, ..Filter::default() };
+    let dead = store.list(&dead).unwrap();
+    let told: Vec<_> = dead.iter().map(|job| (&*job.id, &*job.errors.last().unwrap().kind)).collect();
+    assert_eq!(told, ["4", "3", "2", "1"].map(|id| (id, "malformed")));
+    assert!(dead[3].errors[0].message.contains("arguments are no UTF-8 from byte 1 on"), "{:?}", dead[3].errors);
+    assert_eq!(store.queues().unwrap()[0].running, 6);
+    let lapsed = [Lapsed { holder: "a".to_owned(), renewals: 0 }];
+    assert_eq!(store.look_after(&KEEP, 99, &[], &lapsed, NOW).unwrap().rescued, 6);
 }
 
 /// What is kept of connections that are used no more belongs to the file that was there then.
@@ -118,7 +144,8 @@ fn a_file_that_is_removed_under_a_runner_is_followed() {
     assert!(watch.wait(Duration::from_secs(30)).is_err(), "it watched the other");
     let told = store.renew(&runner(), &["1".to_owned()], NOW).unwrap_err();
     assert!(told.to_string().contains("removed or replaced"), "{told}");
-    assert!(store.renew(&runner(), &["1".to_owned()], NOW).unwrap().is_none(), "what it had is gone");
+    let later = Runner { round: 1, ..runner() };
+    assert!(store.renew(&later, &["1".to_owned()], NOW).unwrap().is_none(), "what it had is gone");
     let jobs = store.list(&Filter { limit: 9, ..Filter::default() }).unwrap();
     assert_eq!(jobs.iter().map(|job| &*job.tool).collect::<Vec<_>>(), ["new"]);
     store.enqueue(&[job()], NOW).unwrap();
@@ -139,7 +166,7 @@ fn files_that_were_removed_are_closed() {
         drop(store.watch().unwrap());
         remove(&path, &ALL);
         assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
-        store.lead(&runner(), NOW).unwrap_err();
+        store.lead(&runner(), &[]).unwrap_err();
         assert_eq!(store.queues().unwrap()[0].available, 1);
         assert_eq!(gone(), 0);
     }
@@ -157,7 +184,7 @@ fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {
     other.close().unwrap();
     std::fs::rename(&backup, &path).unwrap();
     let watched = store.watch().map(drop).unwrap_err();
-    for told in [watched, store.enqueue(&[job()], NOW).unwrap_err(), store.lead(&runner(), NOW).unwrap_err()] {
+    for told in [watched, store.enqueue(&[job()], NOW).unwrap_err(), store.lead(&runner(), &[]).unwrap_err()] {
         assert!(told.to_string().contains("jobs.db-wal is that of the one before"), "{told}");
     }
     remove(&path, &["-wal", "-shm"]);
@@ -208,8 +235,8 @@ fn what_began_long_ago_is_forgotten() {
         let connection = Connection::open(&path).unwrap();
         connection.query_row("SELECT count(*) FROM clutch_starts", [], |row| row.get(0)).unwrap()
     };
-    store.look_after(&KEEP, 9, &[], NOW).unwrap();
+    store.look_after(&KEEP, 9, &[], &[], NOW).unwrap();
     assert_eq!(started(), 2);
-    store.look_after(&KEEP, 9, &[], NOW + 100_000).unwrap();
+    store.look_after(&KEEP, 9, &[], &[], NOW + 100_000).unwrap();
     assert_eq!(started(), 0);
 }

@@ -50,10 +50,12 @@ stores! {
         }
         leases {
             a_lapsed_lease_gives_its_jobs_back_once,
-            a_renewed_lease_does_not_lapse,
+            a_lease_that_was_renewed_since_is_not_ended,
+            the_first_renewal_takes_the_lease,
             a_round_that_comes_late_revives_no_lease,
             a_claim_whose_answer_was_lost_is_given_back_by_the_renewal,
             a_job_whose_runners_all_die_is_dead_in_the_end,
+            only_rescues_in_a_row_count,
             who_leaves_holds_nothing,
             one_leads_at_a_time,
             every_job_is_claimed_once_by_many_runners,
@@ -72,6 +74,7 @@ stores! {
             a_waiting_job_is_cancelled_and_a_running_one_told,
             a_cancelled_job_does_not_run_again,
             a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once,
+            a_job_that_is_retried_by_hand_has_no_deadline_any_more,
             a_job_is_deleted_unless_it_runs,
             lists_are_filtered_and_newest_first,
             queues_are_counted_by_state,
@@ -106,10 +109,12 @@ stores! {
         }
         leases {
             a_lapsed_lease_gives_its_jobs_back_once,
-            a_renewed_lease_does_not_lapse,
+            a_lease_that_was_renewed_since_is_not_ended,
+            the_first_renewal_takes_the_lease,
             a_round_that_comes_late_revives_no_lease,
             a_claim_whose_answer_was_lost_is_given_back_by_the_renewal,
             a_job_whose_runners_all_die_is_dead_in_the_end,
+            only_rescues_in_a_row_count,
             who_leaves_holds_nothing,
             one_leads_at_a_time,
             jobs_of_another_program_are_noticed,

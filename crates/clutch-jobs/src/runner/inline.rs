@@ -44,7 +44,7 @@ impl InlineRunner {
     /// Makes jobs available that are due.
     pub fn stage(&self) -> Result<Upkeep> {
         loop {
-            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], job::now())?;
+            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], &[], job::now())?;
             if upkeep.staged < maintenance::BATCH {
                 return Ok(upkeep);
             }
@@ -81,7 +81,7 @@ impl InlineRunner {
     }
 
     pub fn leave(&self) -> Result<()> {
-        self.store.leave(&self.runner, job::now())
+        self.store.leave(&self.runner)
     }
 
     fn end(&mut self, job: &Claimed, ending: Ending) -> Result<Settled> {

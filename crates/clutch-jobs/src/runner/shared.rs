@@ -34,10 +34,6 @@ const COUNT_WAIT: Duration = Duration::from_millis(250);
 /// Pause of a thread that has panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum wait of the upkeep for a loop that is late, and the interval of its looks.
-const RENEWAL_WAIT: Duration = Duration::from_secs(5);
-const RENEWAL_LOOK: Duration = Duration::from_millis(10);
-
 /// Maximum length of one wait for news of the store: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
 
@@ -107,8 +103,6 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Next key of a running job. A new life of the loop uses none of an earlier one, whose answers come late.
     pub(super) next_key: AtomicUsize,
-    /// When the lease of the loop was last renewed.
-    pub(super) renewed_at: Mutex<Instant>,
     pub(super) stats: Mutex<Stats>,
     /// Why threads cannot do their part now, by their names.
     failing: Mutex<BTreeMap<&'static str, String>>,
@@ -126,7 +120,6 @@ impl Shared {
             config,
             inbox: Arc::default(),
             next_key: AtomicUsize::new(0),
-            renewed_at: Mutex::new(Instant::now()),
             stats: Mutex::default(),
             failing: Mutex::default(),
             counts: Mutex::default(),
@@ -205,16 +198,6 @@ impl Shared {
         }
     }
 
-    /// Waits for a renewal: after a suspension or an outage, the own lease may have expired. What its loop holds is still its
-    /// own if that is the first to say so.
-    fn wait_renewed(&self) {
-        let until = Instant::now() + RENEWAL_WAIT;
-        let is_late = || self.renewed_at.lock().elapsed() >= self.config.lease / 2;
-        while is_late() && self.stopping().is_none() && Instant::now() < until {
-            self.pause(Instant::now() + RENEWAL_LOOK);
-        }
-    }
-
     fn tell(&self, upkeep: &Upkeep) {
         if upkeep.rescued > 0 {
             let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
@@ -264,20 +247,23 @@ impl Shared {
     }
 
     pub(super) fn look_after(&self) {
-        let runner = new_runner(self.config.lease);
         let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
+        let runner = new_runner(machine.lease());
         let mut is_failing = false;
         while self.stopping().is_none() {
             self.count_queues();
-            let event = match machine.step(Instant::now(), job::now()) {
-                Duty::Lead => self.store.lead(&runner, job::now()).map(Performed::Leads),
+            let sent = Instant::now();
+            let event = match machine.step(sent, job::now()) {
+                Duty::Lead => {
+                    let led = self.store.lead(&runner, &machine.lapsed());
+                    led.map(|led| Performed::Led { led, sent })
+                }
                 Duty::Look { limit } => {
-                    self.wait_renewed();
                     let now = job::now();
-                    let ticks = machine.ticks(now);
-                    let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
+                    let (ticks, lapsed) = (machine.ticks(now), machine.lapsed());
+                    let looked = self.store.look_after(&self.config.keep, limit, &ticks, &lapsed, now);
                     let looked = looked.inspect(|upkeep| self.tell(upkeep));
-                    looked.map(|upkeep| Performed::Looked { upkeep, ticks, now })
+                    looked.map(|upkeep| Performed::Looked { upkeep, ticks, now, sent })
                 }
                 Duty::Wait(until) => {
                     let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
@@ -294,7 +280,7 @@ impl Shared {
         }
         // The next leader comes at once; where the store cannot be had, when the lease ends.
         if !is_failing {
-            let _ = self.store.leave(&runner, job::now());
+            let _ = self.store.leave(&runner);
         }
     }
 }

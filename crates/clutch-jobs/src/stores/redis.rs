@@ -24,7 +24,7 @@
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
 //! | `{p}:rate:RATE:SCOPE` | sorted set | what began lately under a rate, by the server's clock, of a queue or a key |
 //! | `{p}:unique` | hash | the id of each key of unique jobs |
-//! | `{p}:runners`, `{p}:orphaned` | sorted set, set | runners by the end of their lease; those without, to be rescued from |
+//! | `{p}:renewals`, `{p}:orphaned` | hash, set | by runner, the counter of its lease and how long it may stand; those without, to be rescued from |
 //! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
 //! | `{p}:leader`, `{p}:schema` | hash, string | who looks after it, the version |
 //! | `{p}:cron` | hash | the last tick of each entry of periodic jobs |
@@ -41,16 +41,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Script, Value};
 
 use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
-use crate::job::{self, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State, millis};
+use crate::job::{self, Job, JobId, Millis, NewJob, Rate, Settled, State, millis};
+use crate::leases::{Lapsed, Lease};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
+    self, Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
+    Runner, Store, StoreError, Tick, Upkeep, Want, Watch, shift,
 };
 
 /// Schema that this version reads and writes.
@@ -94,8 +95,35 @@ pub struct Redis {
     has_backlog: AtomicBool,
 }
 
-pub(super) fn add_runner(cmd: &mut Cmd, runner: &Runner, now: Millis) {
-    cmd.arg(&runner.name).arg(runner.round).arg(millis(runner.lease)).arg(shift(now));
+pub(super) fn add_runner(cmd: &mut Cmd, runner: &Runner) {
+    cmd.arg(&runner.name).arg(runner.round).arg(millis(runner.lease));
+}
+
+pub(super) fn add_lapsed(cmd: &mut Cmd, lapsed: &[Lapsed]) {
+    cmd.arg(lapsed.len());
+    for one in lapsed {
+        cmd.arg(&one.holder).arg(one.renewals);
+    }
+}
+
+pub(super) fn leases(answer: Value) -> Vec<Lease> {
+    let lease = |(holder, value): (String, Value)| {
+        let value = text(value)?;
+        let (renewals, length) = value.split_once(' ')?;
+        Some(Lease { holder, renewals: renewals.parse().ok()?, length: Duration::from_millis(length.parse().ok()?) })
+    };
+    record::pairs(answer).filter_map(lease).collect()
+}
+
+/// Leads, or tries to.
+pub(super) fn lead(link: &Link, script: &Script, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led> {
+    let answer = link.run(script, |cmd| {
+        cmd.arg(&runner.name).arg(millis(runner.lease));
+        add_lapsed(cmd, lapsed);
+    })?;
+    let mut values = list(answer).into_iter();
+    let leads = values.next().and_then(parsed) == Some(1);
+    Ok(Led { leads, leases: leases(values.next().unwrap_or(Value::Nil)) })
 }
 
 impl Redis {
@@ -127,21 +155,24 @@ impl Redis {
     }
 
     /// Stages, rescues and prunes at most so many each.
-    fn look(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+    fn look(&self, keep: &Keep, limit: usize, lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         // Its parts, between which the script puts the name of the runner.
-        let error = lapsed(0, "\0", now);
+        let error = store::lapsed(0, "\0", now);
         let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
         let answer = self.link.run(&LOOK_AFTER, |cmd| {
-            cmd.arg(now).arg(shift(now)).arg(limit);
+            cmd.arg(now).arg(limit);
             for kept in [keep.completed, keep.cancelled, keep.dead] {
                 cmd.arg(now.saturating_sub(millis(kept)));
             }
             cmd.arg(RESCUES_MAX).arg(&error.kind).arg(message).arg(message_end);
+            add_lapsed(cmd, lapsed);
         })?;
         let mut values = list(answer).into_iter();
         let mut count = || values.next().and_then(parsed).unwrap_or_default();
         let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed), ..Upkeep::default() })
+        let next_due = values.next().and_then(parsed);
+        let leases = leases(values.next().unwrap_or(Value::Nil));
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due, leases, ..Upkeep::default() })
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
@@ -303,22 +334,7 @@ impl Redis {
 
     /// Jobs whose record cannot be read are dead, with the reason: nobody can run them.
     fn bury(&self, runner: &Runner, broken: Vec<record::Broken>, now: Millis) -> Result<()> {
-        let dead = |one: record::Broken| Settled {
-            id: one.id,
-            attempt: one.attempt,
-            state: State::Dead,
-            attempts: one.attempt,
-            scheduled_at: None,
-            error: Some(JobError {
-                at: now,
-                attempt: one.attempt,
-                kind: "malformed".to_owned(),
-                message: one.why,
-                traceback: String::new(),
-            }),
-            result: None,
-            reason: None,
-        };
+        let dead = |one: record::Broken| Settled::malformed(one.id, one.attempt, one.why, now);
         let report = Report { settled: broken.into_iter().map(dead).collect(), ..Report::default() };
         self.round(runner, &report, &Want::default(), now).map(drop)
     }
@@ -359,8 +375,8 @@ impl Store for Redis {
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
         let answer = self.link.run(&ROUND, |cmd| {
-            add_runner(cmd, runner, now);
-            cmd.arg(now).arg(want.limit);
+            add_runner(cmd, runner);
+            cmd.arg(shift(now)).arg(now).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             cmd.arg(report.noted.len());
             report.noted.iter().for_each(|noted| record::note(cmd, noted));
@@ -395,7 +411,7 @@ impl Store for Redis {
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let answer = self.link.run(&RENEW, |cmd| {
-            add_runner(cmd, runner, now);
+            add_runner(cmd, runner);
             cmd.arg(now).arg(held);
         })?;
         let Value::Array(lists) = answer else { return Ok(None) };
@@ -404,7 +420,7 @@ impl Store for Redis {
         Ok(Some(Renewed { cancelled, lost }))
     }
 
-    fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
+    fn leave(&self, runner: &Runner) -> Result<()> {
         self.link
             .run(&LEAVE, |cmd| {
                 cmd.arg(&runner.name);
@@ -412,16 +428,13 @@ impl Store for Redis {
             .map(drop)
     }
 
-    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
-        let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(millis(runner.lease)).arg(shift(now));
-        })?;
-        Ok(answer == Value::Int(1))
+    fn lead(&self, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led> {
+        lead(&self.link, &LEAD, runner, lapsed)
     }
 
-    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         // First what makes room: where the memory is full, no tick can be written.
-        let upkeep = if limit > 0 { self.look(keep, limit, now)? } else { Upkeep::default() };
+        let upkeep = if limit > 0 { self.look(keep, limit, lapsed, now)? } else { Upkeep::default() };
         let last_ticks = ticks.iter().map(|tick| self.tick(tick, now)).collect::<Result<_>>()?;
         Ok(Upkeep { last_ticks, ..upkeep })
     }

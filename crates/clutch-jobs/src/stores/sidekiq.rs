@@ -2,7 +2,7 @@
 //! enqueue.
 //!
 //! What is fetched moves to a backup list of its runner, named as Exq does it, and leaves it when it is settled; so a crash
-//! loses nothing. Keys of the format are as Sidekiq documents them; `clutch:leases`, `clutch:orphaned`, `clutch:queues`,
+//! loses nothing. Keys of the format are as Sidekiq documents them; `clutch:renewals`, `clutch:orphaned`, `clutch:queues`,
 //! `clutch:cancelling` and `clutch:leader`, after the namespace, are read by Clutch only.
 //!
 //! A checkpoint goes into the job when its attempt ends, so a crash loses it; progress is kept nowhere.
@@ -19,6 +19,7 @@ mod places;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clutch_wire::sync::Mutex;
 use jiff::Timestamp;
@@ -32,13 +33,17 @@ use self::payload::{Payload, Times};
 use self::places::{Places, backup_of, scored};
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
-use super::redis::{Location, add_runner};
-use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
+use super::redis::{self as ours, Location, add_lapsed, add_runner, leases};
+use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State};
+use crate::leases::{Lapsed, Lease};
 use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
+    Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
+    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
 };
+
+/// Longest time between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Most jobs of one kind that are counted by queue.
 const COUNTED_MAX: usize = 10_000;
@@ -158,6 +163,7 @@ impl Sidekiq {
     fn target(&self, held: &Held, settled: &Settled, now: Millis) -> Target {
         let mut payload = held.payload.clone();
         payload.set_queue(&held.queue);
+        payload.forget_rescues();
         if let Some(checkpoint) = &held.checkpoint {
             payload.set_checkpoint(checkpoint);
         }
@@ -229,12 +235,16 @@ impl Sidekiq {
 
     // ---- upkeep
 
-    fn rescue(&self, limit: usize, now: Millis) -> Result<(usize, usize)> {
-        let orphans = self.link.run(&ORPHANS, |cmd| {
-            cmd.arg(shift(now)).arg(limit);
+    /// Returns how many were rescued and buried, and all leases.
+    fn rescue(&self, limit: usize, over: &[Lapsed], now: Millis) -> Result<(usize, usize, Vec<Lease>)> {
+        let answer = self.link.run(&ORPHANS, |cmd| {
+            cmd.arg(limit);
+            add_lapsed(cmd, over);
         })?;
+        let mut answer = list(answer).into_iter();
+        let leases = leases(answer.next().unwrap_or(Value::Nil));
         let (mut steps, mut buried) = (Vec::new(), 0);
-        let mut values = list(orphans).into_iter().filter_map(text);
+        let mut values = answer.filter_map(text);
         while let (Some(runner), Some(queue), Some(text)) = (values.next(), values.next(), values.next()) {
             let (key, kind) = (backup_of(&runner, &queue), "list");
             let target = match Payload::parse(&text) {
@@ -252,7 +262,7 @@ impl Sidekiq {
             };
             steps.push(Move { key, kind, text, target });
         }
-        Ok((self.make_moves(&steps)?, buried))
+        Ok((self.make_moves(&steps)?, buried, leases))
     }
 
     fn stage(&self, key: &'static str, limit: usize, now: Millis) -> Result<usize> {
@@ -368,7 +378,7 @@ impl Store for Sidekiq {
         self.note(runner, report);
         let (ended, mut lost) = self.endings(runner, report, now);
         let answer = self.link.run(&ROUND, |cmd| {
-            add_runner(cmd, runner, now);
+            add_runner(cmd, runner);
             cmd.arg(day(now)).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             for one in &ended {
@@ -393,7 +403,7 @@ impl Store for Sidekiq {
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let (fields, work) = (self.heartbeat(runner, held.len(), now), self.work_of(runner));
         let answer = self.link.run(&RENEW, |cmd| {
-            add_runner(cmd, runner, now);
+            add_runner(cmd, runner);
             cmd.arg(seconds(now)).arg(self.work).arg(2 * fields.len());
             for (name, value) in &fields {
                 cmd.arg(name).arg(value);
@@ -433,7 +443,7 @@ impl Store for Sidekiq {
         Ok(Some(Renewed { cancelled, lost }))
     }
 
-    fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
+    fn leave(&self, runner: &Runner) -> Result<()> {
         self.held.lock().retain(|_, one| one.runner != runner.name);
         self.link.run(&LEAVE, |cmd| {
             cmd.arg(&runner.name).arg(self.work);
@@ -441,21 +451,19 @@ impl Store for Sidekiq {
         Ok(())
     }
 
-    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
-        let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(millis(runner.lease)).arg(shift(now));
-        })?;
-        Ok(answer == Value::Int(1))
+    fn lead(&self, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led> {
+        ours::lead(&self.link, &LEAD, runner, lapsed)
     }
 
-    fn look_after(&self, _keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, _keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         if !ticks.is_empty() {
             return Err(StoreError::Refused("the format of Sidekiq has no place for periodic jobs".to_owned()));
         }
-        let (rescued, buried) = self.rescue(limit, now)?;
+        let (rescued, buried, leases) = self.rescue(limit, lapsed, now)?;
         let staged = self.stage("schedule", limit, now)? + self.stage("retry", limit, now)?;
         // Nothing else ends up somewhere; the dead set is cut as others of the format do, whenever a job is added.
-        Ok(Upkeep { staged, rescued, buried, pruned: 0, next_due: self.next_due()?, last_ticks: Vec::new() })
+        let (pruned, last_ticks) = (0, Vec::new());
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due: self.next_due()?, last_ticks, leases })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
@@ -541,6 +549,11 @@ impl Store for Sidekiq {
     fn watch(&self) -> Result<Box<dyn Watch>> {
         let (connection, root, queues) = (self.link.connect()?, self.link.root.clone(), self.queues.clone());
         Ok(Box::new(Heads { connection, root, queues, last: None }))
+    }
+
+    /// Others look at the time of it, too: Exq's monitors, and Sidekiq's pages.
+    fn renewal(&self, lease: Duration) -> Duration {
+        (lease / 3).min(HEARTBEAT)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -16,7 +16,7 @@ mod versions;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use clutch_wire::sync::Mutex;
 pub use rusqlite::types::Value;
@@ -28,11 +28,12 @@ use self::connections::{Opened, Synchronous, told};
 pub use self::locks::keep_from_neighbours;
 pub use self::row::parameters;
 use self::row::{JOB, number};
-use self::upkeep::{prune, rescue, stage, tick};
+use self::upkeep::{end_leases, leases, prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
 use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, millis};
+use crate::leases::Lapsed;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
+    Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
     StoreError, Tick, Upkeep, Want, Watch, shift,
 };
 
@@ -136,18 +137,6 @@ impl Sqlite {
     }
 }
 
-/// Unlike that of any other boot of this machine.
-static BOOT: LazyLock<String> = LazyLock::new(|| {
-    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    read.map(|text| text.trim().to_owned()).unwrap_or_default()
-});
-
-/// Returns the clock of leases: milliseconds since this machine was booted, which all its processes share and nobody sets.
-fn clock(now: Millis) -> Millis {
-    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    since_boot.tv_sec * 1000 + since_boot.tv_nsec / 1_000_000 + shift(now)
-}
-
 /// A scope begins with its rate, as `COUNT/MILLISECONDS`.
 const FORGET_STARTS: &str =
     "DELETE FROM clutch_starts WHERE at <= ?1 - CAST(substr(scope, instr(scope, '/') + 1) AS INTEGER)";
@@ -193,7 +182,7 @@ impl Store for Sqlite {
                     round.lost.push(one.id.clone());
                 }
             }
-            round.has_no_lease = want.limit > 0 && !lease(transaction, runner, now)?;
+            round.has_no_lease = want.limit > 0 && !has_lease(transaction, runner)?;
             if round.has_no_lease {
                 return Ok(round);
             }
@@ -210,15 +199,15 @@ impl Store for Sqlite {
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let renewed = self.write_round(|transaction| {
-            let leased = transaction
-                .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1 AND boot = ?3")?
-                .execute(params![runner.name, clock(now) + millis(runner.lease), *BOOT])?;
-            if leased == 0 {
+            if runner.round == 0 {
+                take_lease(transaction, runner)?;
+            }
+            if !raise(transaction, runner)? {
                 return Ok(None);
             }
             let mut own = transaction
                 .prepare_cached("SELECT id, cancelling, key FROM clutch_jobs WHERE state = 2 AND runner = ?1")?;
-            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?)))?;
+            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row::optional_text(row, 2)?)))?;
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
@@ -239,27 +228,35 @@ impl Store for Sqlite {
         renewed
     }
 
-    fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
+    fn leave(&self, runner: &Runner) -> Result<()> {
         self.write_round(|transaction| {
             transaction.execute("DELETE FROM clutch_runners WHERE name = ?1", [&runner.name])?;
             transaction.execute("DELETE FROM clutch_leader WHERE name = ?1", [&runner.name]).map(drop)
         })
     }
 
-    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
+    fn lead(&self, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led> {
         self.write_round(|transaction| {
+            let leader: Option<String> =
+                transaction.query_row("SELECT name FROM clutch_leader", [], |row| row.get(0)).optional()?;
+            let lapsed: Vec<_> = lapsed.iter().filter(|one| Some(&one.holder) == leader.as_ref()).collect();
+            end_leases(transaction, lapsed)?;
             let mut lead = transaction.prepare_cached(
-                "INSERT INTO clutch_leader VALUES (1, ?1, ?4, ?2) ON CONFLICT DO UPDATE \
-                 SET name = excluded.name, boot = excluded.boot, leased_until = excluded.leased_until \
-                 WHERE clutch_leader.name = excluded.name OR clutch_leader.leased_until < ?3 OR clutch_leader.boot <> ?4",
+                "INSERT INTO clutch_leader VALUES (1, ?1) ON CONFLICT DO UPDATE SET name = excluded.name \
+                 WHERE name = excluded.name OR name NOT IN (SELECT name FROM clutch_runners)",
             )?;
-            let here = clock(now);
-            Ok(lead.execute(params![runner.name, here + millis(runner.lease), here, *BOOT])? > 0)
+            let leads = lead.execute([&runner.name])? > 0;
+            if leads {
+                take_lease(transaction, runner)?;
+                raise(transaction, runner)?;
+            }
+            Ok(Led { leads, leases: leases(transaction)? })
         })
     }
 
-    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         let upkeep = self.write_round(|transaction| {
+            end_leases(transaction, lapsed)?;
             let (rescued, buried) = rescue(transaction, limit, now)?;
             let next_due = |transaction: &Transaction<'_>| {
                 transaction
@@ -273,6 +270,7 @@ impl Store for Sqlite {
                 pruned: prune(transaction, keep, limit, now)?,
                 last_ticks: ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<_>>()?,
                 next_due: next_due(transaction)?,
+                leases: leases(transaction)?,
             })
         });
         if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {
@@ -286,14 +284,15 @@ impl Store for Sqlite {
         let changed = self.write(|transaction| {
             // Before the change: a job that is deleted has no key any more.
             let key: Option<Option<String>> = transaction
-                .query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0))
+                .query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row::optional_text(row, 0))
                 .optional()?;
             let changed = match change {
                 Change::Cancel => cancel(transaction, id, now),
                 Change::Retry => transaction.execute(
                     &format!(
                         "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
-                         result = NULL, cancelling = 0, rescues = 0, attempts_max = max(attempts_max, attempt + 1), \
+                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, \
+                         attempts_max = max(attempts_max, attempt + 1), \
                          held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
                     ),
                     [id, now],
@@ -373,16 +372,26 @@ impl Store for Sqlite {
 
 // ---- the parts of a round
 
-/// Whether it has a lease: the first round takes one.
-fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlite::Result<bool> {
+/// Whether it has a lease: the first round takes one, where no renewal came before.
+fn has_lease(transaction: &Transaction<'_>, runner: &Runner) -> rusqlite::Result<bool> {
     if runner.round <= 1 {
-        transaction
-            .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING")?
-            .execute(params![runner.name, *BOOT, clock(now) + millis(runner.lease)])?;
+        take_lease(transaction, runner)?;
         return Ok(true);
     }
-    let mut leased = transaction.prepare_cached("SELECT 1 FROM clutch_runners WHERE name = ?1")?;
-    leased.exists([&runner.name])
+    transaction.prepare_cached("SELECT 1 FROM clutch_runners WHERE name = ?1")?.exists([&runner.name])
+}
+
+fn take_lease(transaction: &Transaction<'_>, runner: &Runner) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO clutch_runners VALUES (?1, 0, ?2) ON CONFLICT DO NOTHING")?
+        .execute(params![runner.name, millis(runner.lease)])
+        .map(drop)
+}
+
+/// Whether it had a lease to renew.
+fn raise(transaction: &Transaction<'_>, runner: &Runner) -> rusqlite::Result<bool> {
+    let mut raise = transaction.prepare_cached("UPDATE clutch_runners SET renewals = renewals + 1 WHERE name = ?1")?;
+    Ok(raise.execute([&runner.name])? > 0)
 }
 
 fn note(transaction: &Transaction<'_>, runner: &Runner, noted: &Noted) -> rusqlite::Result<()> {
@@ -405,7 +414,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
     let key: Option<Option<String>> = transaction
         .prepare_cached(
             "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
-             errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, \
+             errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, rescues = 0, \
              reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
              checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
@@ -424,7 +433,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
                 settled.reason,
                 now,
             ],
-            |row| row.get(0),
+            |row| row::optional_text(row, 0),
         )
         .optional()?;
     if let Some(Some(key)) = &key {
@@ -437,7 +446,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
 fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusqlite::Result<String> {
     let known = transaction
         .prepare_cached("SELECT errors FROM clutch_jobs WHERE id = ?1")?
-        .query_row([id], |row| row.get(0))
+        .query_row([id], |row| row::optional_text(row, 0))
         .optional()?;
     let mut errors = row::errors(known.flatten());
     errors.push(error.clone());
@@ -479,7 +488,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut settings = connection.prepare_cached("SELECT name, is_paused, running_max, rate FROM clutch_queues")?;
     let mut rows = settings.query([])?;
     while let Some(row) = rows.next()? {
-        let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
+        let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
         (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
         stats.rate = row::rate(row, 3)?;
     }
@@ -487,7 +496,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
         connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
     let mut rows = counts.query([])?;
     while let Some(row) = rows.next()? {
-        let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
+        let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
         *stats.count_mut(row::state(row.get(1)?)) = row.get::<_, i64>(2)? as u64;
     }
     let mut oldest = connection.prepare_cached(

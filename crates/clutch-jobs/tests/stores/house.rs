@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
+use clutch_jobs::leases::{Lapsed, Lease};
 use clutch_jobs::store::{Keep, Report, Round, Runner, Store, Tick, Upkeep, Want};
 use clutch_jobs::stores;
 use serde_json::value::RawValue;
@@ -85,11 +86,28 @@ impl House {
     }
 
     pub fn look(&self, now: Millis) -> Upkeep {
-        self.store.look_after(&KEEP, 1000, &[], now).unwrap()
+        self.store.look_after(&KEEP, 1000, &[], &[], now).unwrap()
+    }
+
+    /// The lease of this holder as it is now.
+    pub fn lease(&self, holder: &str) -> Option<Lease> {
+        // Long before any job was due, or had ended.
+        let found = self.store.look_after(&KEEP, 1, &[], &[], 0).unwrap().leases;
+        found.into_iter().find(|lease| lease.holder == holder)
+    }
+
+    /// What an observer says of this lease if it never changes again.
+    pub fn seen(&self, holder: &str) -> Lapsed {
+        Lapsed { holder: holder.to_owned(), renewals: self.lease(holder).unwrap().renewals }
+    }
+
+    /// A look of one that has seen these.
+    pub fn look_lapsed(&self, lapsed: &[Lapsed], now: Millis) -> Upkeep {
+        self.store.look_after(&KEEP, 1000, &[], lapsed, now).unwrap()
     }
 
     pub fn tick(&self, ticks: &[Tick]) -> Vec<Millis> {
-        self.store.look_after(&KEEP, 0, ticks, NOW).unwrap().last_ticks
+        self.store.look_after(&KEEP, 0, ticks, &[], NOW).unwrap().last_ticks
     }
 
     pub fn state(&self, id: &str) -> Option<State> {

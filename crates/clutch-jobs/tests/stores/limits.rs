@@ -149,7 +149,7 @@ pub fn a_key_is_free_again_when_its_runner_dies(house: &House) {
     house.enqueue(&[keyed.clone(), keyed]);
     assert_eq!(house.claim("a", 9).len(), 1);
     let late = NOW + 31_000;
-    house.look(late);
+    house.look_lapsed(&[house.seen("a")], late);
     let next = house.claim_at("b", 9, &["default"], late);
     assert_eq!(next.len(), 1);
     house.end("b", &next[0], done(), late);

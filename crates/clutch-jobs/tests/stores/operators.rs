@@ -59,6 +59,18 @@ pub fn a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once(house: &House) 
     assert!(!house.store.change(&enqueued[0], Change::Retry, NOW).unwrap(), "it runs");
 }
 
+pub fn a_job_that_is_retried_by_hand_has_no_deadline_any_more(house: &House) {
+    let dated = NewJob { deadline_at: Some(NOW + 1000), attempts_max: 1, ..job("default") };
+    let id = house.enqueue(&[dated]).remove(0);
+    let claimed = house.claim("a", 1).remove(0);
+    assert_eq!(claimed.deadline_at, Some(NOW + 1000));
+    house.end("a", &claimed, failure(), NOW + 2000);
+    assert!(house.store.change(&id, Change::Retry, NOW + 3000).unwrap());
+    assert_eq!(house.store.get(&id).unwrap().unwrap().deadline_at, None, "and people see that");
+    let again = house.claim_at("a", 1, &["default"], NOW + 3000).remove(0);
+    assert_eq!(again.deadline_at, None, "it would be dead again at once");
+}
+
 pub fn a_job_is_deleted_unless_it_runs(house: &House) {
     let id = house.enqueue(&[job("default")]).remove(0);
     let claimed = house.claim("a", 1).remove(0);

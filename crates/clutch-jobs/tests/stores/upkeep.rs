@@ -39,7 +39,7 @@ pub fn failure_47_a_hundred_thousand_due_at_once_are_staged_once_by_two_keepers(
             .iter()
             .map(|store| {
                 scope.spawn(move || {
-                    let looks = (0..).map(|_| store.look_after(&KEEP, 5000, &[], NOW + 10).unwrap().staged);
+                    let looks = (0..).map(|_| store.look_after(&KEEP, 5000, &[], &[], NOW + 10).unwrap().staged);
                     looks.take_while(|staged| *staged > 0).sum::<usize>()
                 })
             })
@@ -80,7 +80,7 @@ pub fn a_tick_makes_one_job_and_one_that_is_not_later_none(house: &House) {
     assert_eq!(house.tick(&[tick("a", NOW), tick("a", NOW - 1), tick("b é \u{1F98A}", NOW)]), [NOW, NOW, NOW]);
     assert_eq!(house.claim("r", 9).len(), 1);
     // By whoever looks, and among all else that it does.
-    let last_ticks = (house.open)().look_after(&KEEP, 1000, &[tick("a", NOW + 1)], NOW).unwrap().last_ticks;
+    let last_ticks = (house.open)().look_after(&KEEP, 1000, &[tick("a", NOW + 1)], &[], NOW).unwrap().last_ticks;
     assert_eq!((last_ticks, house.claim("r", 9).len()), (vec![NOW + 1], 1));
 }
 
@@ -115,7 +115,7 @@ pub fn of_many_at_once_one_takes_each_tick(house: &House) {
             scope.spawn(|| {
                 for at in (NOW..).take(TICKS) {
                     start.wait();
-                    assert_eq!(store.look_after(&KEEP, 0, &[tick("a", at)], NOW).unwrap().last_ticks, [at]);
+                    assert_eq!(store.look_after(&KEEP, 0, &[tick("a", at)], &[], NOW).unwrap().last_ticks, [at]);
                     start.wait();
                 }
             });

@@ -69,7 +69,8 @@ local function retry()
   if unique then call('HSET', p .. 'unique', unique, id) end
   local most = math.max(tonumber(was[7]) or 1, (was[6] or 0) + 1)
   call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
-  call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most)
+  -- Its deadline was for the attempts before.
+  call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most, 'undated', 1)
   count(AVAILABLE, queue, 1)
   make_available(id, queue, place, key, limit)
   return 1

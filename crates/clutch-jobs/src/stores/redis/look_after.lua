@@ -1,8 +1,8 @@
--- ARGV: now, what is added to the server's clock, most jobs of each kind; before when completed, cancelled and dead
--- jobs have finished to be deleted; how often a job is rescued at most; the kind of a lapsed lease's error, and its
--- message before and after the runner's name.
--- Returns how many were staged, rescued, buried and deleted, and when the next is due.
-local now, shift, limit = take(), take(), tonumber(take())
+-- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how
+-- often a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's
+-- name; the leases that have lapsed (end_leases).
+-- Returns how many were staged, rescued, buried and deleted, when the next is due, and all leases.
+local now, limit = take(), tonumber(take())
 local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
 local DEAD = '5'
@@ -92,8 +92,7 @@ local function rescue_from(runner)
   call('SREM', p .. 'orphaned', runner)
 end
 
-for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'runners', '-inf', '(' .. digits(clock(shift)))) do
-  call('ZREM', p .. 'runners', runner)
+for _, runner in ipairs(end_leases()) do
   if call('EXISTS', p .. 'running:' .. runner) == 1 then call('SADD', p .. 'orphaned', runner) end
 end
 for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do rescue_from(runner) end
@@ -119,4 +118,4 @@ flush_endings()
 
 finish()
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
-return { staged, rescued, buried, pruned, next_due or false }
+return { staged, rescued, buried, pruned, next_due or false, call('HGETALL', renewals) }

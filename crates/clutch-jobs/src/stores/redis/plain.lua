@@ -1,7 +1,7 @@
 -- Where plain jobs are that run or have ended. Appended to common.lua by the scripts that need it.
 
 local function each_runner(look)
-  for _, runner in ipairs(call('ZRANGE', p .. 'runners', 0, -1)) do
+  for _, runner in ipairs(call('HKEYS', renewals)) do
     if look(runner) then return end
   end
   for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do

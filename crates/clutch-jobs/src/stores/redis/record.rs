@@ -3,7 +3,7 @@
 //! The body of a job is JSON and never changes. What changes is in a small hash beside it, with what scripts look at:
 //! `state` (the number of [`State::number`]), `queue`, `place` (its score among those that wait), `tool`, `max` (attempts),
 //! `due`, `unique`, `key`, `key_limit`, `key_rate`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`,
-//! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`.
+//! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`, `undated` (its deadline plays no part any more).
 //!
 //! A **plain** job, which is small, due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
 //! end: lines with when it was created, its queue, tool, `max` and tags, then its body, and its id. (Lua's hash of a long text
@@ -266,10 +266,13 @@ pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     };
     let attempt = parsed(values.next()?).unwrap_or(1);
     let (attempts_max, checkpoint) = (parsed(values.next()?), text(values.next()?));
-    let due_at = parsed(values.next()?);
+    let (due_at, is_undated) = (parsed(values.next()?), values.next().and_then(text).is_some());
     Some(match text(body) {
-        Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint)
-            .map(|job| Claimed { due_at: due_at.unwrap_or(job.created_at), ..job }),
+        Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint).map(|job| Claimed {
+            due_at: due_at.unwrap_or(job.created_at),
+            deadline_at: job.deadline_at.filter(|_| !is_undated),
+            ..job
+        }),
         None => Err(Broken { id: first, attempt, why: "its arguments are gone from the store".to_owned() }),
     })
 }
@@ -333,6 +336,7 @@ fn of_fields(id: JobId, mut fields: HashMap<String, String>, body: &str, errors:
     let time = |text: Option<String>| text.and_then(|text| text.parse::<Millis>().ok());
     let json = |text: Option<String>| text.and_then(|text| RawValue::from_string(text).ok());
     let (due, until) = (time(take("due")), time(take("until")));
+    let is_undated = take("undated").is_some();
     let count = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
     Job {
         id,
@@ -345,7 +349,7 @@ fn of_fields(id: JobId, mut fields: HashMap<String, String>, body: &str, errors:
         attempts_max: count(take("max")),
         created_at: body.map_or(0, |body| body.created_at),
         scheduled_at: due.filter(|_| state == State::Scheduled),
-        deadline_at: body.and_then(|body| body.deadline_at),
+        deadline_at: body.and_then(|body| body.deadline_at).filter(|_| !is_undated),
         attempted_at: time(take("at")),
         finished_at: time(take("finished")),
         runner: take("runner"),

@@ -1,10 +1,10 @@
--- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock
--- (milliseconds), now, the ids that it holds.
+-- ARGV: runner, the number of its last round, the length of its lease, now, the ids that it holds. One that has had no
+-- round takes its lease.
 -- Returns false when the lease had lapsed; otherwise the ids that are to be stopped, and those that are not its own.
-local runner, number, lease, now_there, now = take(), tonumber(take()), take(), clock(take()), take()
+local runner, number, length, now = take(), tonumber(take()), take(), take()
 local running = p .. 'running:' .. runner
-if not call('ZSCORE', p .. 'runners', runner) then return false end
-call('ZADD', p .. 'runners', digits(now_there + lease), runner)
+if number == 0 then take_lease(runner, length) end
+if not raise(runner, length) then return false end
 
 -- The answer to its claim was lost.
 local function release(id, claim, entry, of)

@@ -4,8 +4,8 @@
 -- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
--- attempt, attempts_max, checkpoint and when it was due.
-local runner, number, lease, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
+-- attempt, attempts_max, checkpoint, when it was due, and '1' if its deadline plays no part any more.
+local runner, number, length, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
 local running = p .. 'running:' .. runner
@@ -37,7 +37,7 @@ local are_cancelling
 local function settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
   local job = p .. 'job:' .. id
   local was =
-    call('HMGET', job, 'state', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint')
+    call('HMGET', job, 'state', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint', 'rescues')
   local queue, key = was[3], was[5]
   if was[1] ~= RUNNING or was[2] ~= attempt or not queue or not was[4] then return false end
   if are_cancelling and is_cancelling(id) then
@@ -52,6 +52,7 @@ local function settle(id, attempt, state, attempts, due, problem, result, keep_u
     fields[#fields + 1] = value
   end
   if reason then with('reason', reason) elseif was[7] then call('HDEL', job, 'reason') end
+  if was[9] then call('HDEL', job, 'rescues') end
   if problem ~= '' then add_error(id, problem) end
   if state == SCHEDULED then
     with('due', due)
@@ -153,6 +154,12 @@ end
 -- ---- limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short one
 -- forgets a long one needs.
 
+-- The server's clock in milliseconds. What is added to it is zero but in tests that let time pass.
+local function clock(shift)
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000) + shift
+end
+
 local again -- in how many milliseconds more may begin
 local time_there
 
@@ -220,7 +227,7 @@ end
 -- One that was taken from those that are ready.
 local function claim_recorded(id, queue)
   local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due')
+  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due', 'undated')
   count(AVAILABLE, queue, -1)
   if not was[2] then return set_aside(id) end
   if was[4] and was[5] then
@@ -233,7 +240,7 @@ local function claim_recorded(id, queue)
   call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
   local body = call('GET', p .. 'body:' .. id)
   bytes = bytes + #(body or '')
-  local what = { id, body, attempt, was[2], was[3], was[6] }
+  local what = { id, body, attempt, was[2], was[3], was[6], was[7] }
   note_claim(id, head_of_claim(number, now, runner, queue), what)
   count(RUNNING, queue, 1)
 end
@@ -300,7 +307,7 @@ local function most_of(queue, is_paused, most)
   return left
 end
 
-local is_leased = limit == 0 or has_lease('runners', runner, number, lease, shift)
+local is_leased = limit == 0 or has_lease(runner, number, length)
 if limit > 0 and is_leased and #queues > 0 then
   flush_offered()
   local names = {}

@@ -1,6 +1,6 @@
 -- ARGV: runner, the end of the name of the hash of what it runs.
 local runner, suffix = take(), take()
-call('ZREM', p .. 'leases', runner)
+call('HDEL', renewals, runner)
 call('ZREM', n .. 'heartbeats', runner)
 call('SREM', n .. 'processes', runner)
 call('DEL', n .. runner, n .. runner .. suffix)

@@ -1,13 +1,12 @@
--- ARGV: what is added to the server's clock (milliseconds), how many at most. Returns of each job of runners whose
--- lease has lapsed: runner, queue, payload.
-local shift, limit = take(), tonumber(take())
-for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'leases', '-inf', '(' .. digits(clock(shift)))) do
-  call('ZREM', p .. 'leases', runner)
+-- ARGV: how many jobs at most, the leases that have lapsed (end_leases). Returns all leases, then of each job of runners
+-- without a lease: runner, queue, payload.
+local limit = tonumber(take())
+for _, runner in ipairs(end_leases()) do
   call('ZREM', n .. 'heartbeats', runner)
   call('SREM', n .. 'processes', runner)
   call('SADD', p .. 'orphaned', runner)
 end
-local told = {}
+local told = { call('HGETALL', renewals) }
 for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
   local found = 0
   for _, queue in ipairs(call('SMEMBERS', p .. 'queues')) do

@@ -116,9 +116,9 @@ impl Payload {
         self.text("queue").unwrap_or_else(|| "default".to_owned())
     }
 
-    /// Whoever enqueued it does not want it among the dead ones.
+    /// Whoever enqueued it does not want it among the dead ones: `"retry": false` says so as well, unlike 0.
     pub fn is_dropped_at_last(&self) -> bool {
-        self.get("dead") == Some(false)
+        self.get("dead") == Some(false) || self.get("retry") == Some(false)
     }
 
     fn arguments(&self) -> String {
@@ -245,8 +245,9 @@ impl Payload {
         }
     }
 
-    /// By hand: as Sidekiq does it, with one failure less.
+    /// By hand: as Sidekiq does it, with one failure less. Its deadline was for the attempts before.
     pub fn retry(&mut self) {
+        self.remove("clutch_deadline_at");
         if let Some(count) = self.get::<i64>("retry_count") {
             self.set("retry_count", count - 1);
         }
@@ -257,6 +258,11 @@ impl Payload {
         self.set("clutch_rescues", self.rescues() + 1);
         self.set("error_message", &error.message);
         self.set("error_class", &error.kind);
+    }
+
+    /// An attempt has ended: rescues count in a row.
+    pub fn forget_rescues(&mut self) {
+        self.remove("clutch_rescues");
     }
 
     pub fn set_checkpoint(&mut self, checkpoint: &str) {

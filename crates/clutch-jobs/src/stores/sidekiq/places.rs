@@ -99,7 +99,7 @@ impl Places<'_> {
     }
 
     fn add_running(&self, places: &mut Vec<Place>) -> Result<()> {
-        let leases = self.link.query(redis::cmd("ZRANGE").arg(self.key("clutch:leases")).arg(0).arg(-1))?;
+        let leases = self.link.query(redis::cmd("HKEYS").arg(self.key("clutch:renewals")))?;
         let mut runners = texts(leases);
         runners.extend(self.members("clutch:orphaned")?);
         let queues = self.members("clutch:queues")?;

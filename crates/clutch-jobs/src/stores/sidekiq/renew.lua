@@ -1,11 +1,11 @@
--- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock
--- (milliseconds), the time (seconds), the end of the name of the hash of what it runs, how many fields its heartbeat
--- has, these, then the fields of that hash.
+-- ARGV: runner, the number of its last round, the length of its lease, the time (seconds), the end of the name of the
+-- hash of what it runs, how many fields its heartbeat has, these, then the fields of that hash. One that has had no round
+-- takes its lease.
 -- Returns false when the lease had lapsed; otherwise the ids to be stopped, then queue and payload of each job it
 -- holds.
-local runner, _, lease, shift, now, suffix = take(), take(), take(), take(), take(), take()
-if not call('ZSCORE', p .. 'leases', runner) then return false end
-call('ZADD', p .. 'leases', digits(clock(shift) + lease), runner)
+local runner, number, length, now, suffix = take(), take(), take(), take(), take()
+if number == '0' then take_lease(runner, length) end
+if not raise(runner, length) then return false end
 local HEARTBEAT_SECONDS = 60
 call('ZADD', n .. 'heartbeats', now, runner) -- of Exq
 call('SADD', n .. 'processes', runner)

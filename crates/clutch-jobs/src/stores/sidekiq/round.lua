@@ -1,9 +1,9 @@
--- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock (milliseconds),
--- the day, how many it wants; how many queues, and each; then of each job that ended: 1 if it failed, its queue, its
--- payload, where it goes, in which queue, the score, its new payload, its id.
+-- ARGV: runner, the number of the round, the length of its lease, the day, how many it wants; how many queues, and each;
+-- then of each job that ended: 1 if it failed, its queue, its payload, where it goes, in which queue, the score, its new
+-- payload, its id.
 -- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload; whether
 -- it has a lease, without which it fetches nothing.
-local runner, number, lease, shift = take(), take(), take(), take()
+local runner, number, length = take(), take(), take()
 local day, limit = take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
@@ -46,7 +46,7 @@ local function fetch(queue)
   end
 end
 
-local is_leased = limit == 0 or has_lease('leases', runner, number, lease, shift)
+local is_leased = limit == 0 or has_lease(runner, number, length)
 if is_leased and limit > 0 then
   for _, queue in ipairs(queues) do
     if call('SISMEMBER', n .. 'paused', queue) == 0 then fetch(queue) end

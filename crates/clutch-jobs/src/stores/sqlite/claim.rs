@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::row::{self, CLAIMED};
+use super::settle;
 use crate::job::{self, Claimed, Millis, Rate};
 use crate::store::{Round, Runner};
 
@@ -93,9 +94,13 @@ impl Claims<'_> {
         claimed.sort_unstable_by_key(|(place, ..)| *place);
         let mut were_held_back = false;
         for (_, job, rate) in claimed {
-            match rate {
-                Some(rate) if !self.may_begin(&job, rate)? => were_held_back = true,
-                _ => round.claimed.push(job),
+            match (job, rate) {
+                (Err(malformed), _) => {
+                    settle(self.transaction, self.runner, &malformed, self.now)?;
+                    were_held_back = true;
+                }
+                (Ok(job), Some(rate)) if !self.may_begin(&job, rate)? => were_held_back = true,
+                (Ok(job), _) => round.claimed.push(job),
             }
         }
         Ok(were_held_back)

@@ -12,10 +12,11 @@ use super::locks::has_moved;
 use crate::store::{Result, StoreError};
 
 /// Schema that this version reads and writes.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 
 /// Migrations from a version to the next.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [include_str!("from_1.sql"), include_str!("from_2.sql")];
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
+    [include_str!("from_1.sql"), include_str!("from_2.sql"), include_str!("from_3.sql")];
 
 /// Maximum wait for a file that others have locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

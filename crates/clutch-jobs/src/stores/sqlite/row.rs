@@ -1,12 +1,12 @@
 //! Between jobs and rows.
 
 use clutch_wire::WorkKind;
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Row, Statement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, State};
+use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, Settled, State};
 
 /// Columns that are JSON in a row, since nobody searches them.
 #[derive(Serialize, Deserialize)]
@@ -63,8 +63,22 @@ pub(super) fn rate(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Rate>> {
 }
 
 /// A count that somebody may have written there.
-fn count<T: TryFrom<i64> + Default>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+pub(super) fn count<T: TryFrom<i64> + Default>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
     row.get::<_, i64>(at).map(|number| T::try_from(number).unwrap_or_default())
+}
+
+/// The text of a column, as far as it can be read: one damaged byte hides no job from people.
+pub(super) fn optional_text(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Null => None,
+    })
+}
+
+pub(super) fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<String> {
+    optional_text(row, at).map(Option::unwrap_or_default)
 }
 
 /// Runs insert.sql for one job; whether there is a new row.
@@ -79,33 +93,44 @@ pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -
 
 /// The columns of [`claimed`], in order.
 pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
-                                  key, checkpoint, result_ms, key_rate, due_at";
+                                  key, checkpoint, result_ms, key_rate, due_at, attempted_at";
 
-/// With its place among those that are claimed together, and the limit of rate of its key.
-pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, Option<Rate>)> {
+/// With its place among those that are claimed together, and the limit of rate of its key. Or why it can never run: what cannot be
+/// read would run as something else.
+pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Result<Claimed, Settled>, Option<Rate>)> {
     let (id, rank): (i64, i64) = (row.get(0)?, row.get(4)?);
-    let Options { backoff, tags, meta } = Options::of(row.get_ref(7)?.as_str()?);
+    let (attempt, attempted_at) = (count(row, 5)?, row.get(15)?);
+    for (at, name) in [(1, "queue"), (2, "tool"), (3, "arguments"), (10, "key"), (11, "checkpoint")] {
+        if let ValueRef::Text(bytes) = row.get_ref(at)?
+            && let Err(error) = std::str::from_utf8(bytes)
+        {
+            let why = format!("its row is damaged: its {name} are no UTF-8 from byte {} on", error.valid_up_to());
+            let dead = Settled::malformed(id.to_string(), attempt, why, attempted_at);
+            return Ok(((rank, id), Err(dead), None));
+        }
+    }
+    let Options { backoff, tags, meta } = Options::of(&text(row, 7)?);
     let claimed = Claimed {
         id: id.to_string(),
-        queue: row.get(1)?,
-        tool: row.get(2)?,
-        arguments: row.get(3)?,
+        queue: text(row, 1)?,
+        tool: text(row, 2)?,
+        arguments: text(row, 3)?,
         priority: i8::try_from(-rank).unwrap_or_default(),
-        attempt: count(row, 5)?,
+        attempt,
         attempts_max: count(row, 6)?,
         backoff,
         created_at: row.get(8)?,
         due_at: row.get(14)?,
         deadline_at: row.get(9)?,
-        key: row.get(10)?,
+        key: optional_text(row, 10)?,
         tags,
         meta: meta.map(|meta| meta.get().to_owned()),
-        checkpoint: row.get(11)?,
+        checkpoint: optional_text(row, 11)?,
         result_ms: row.get(12)?,
         kind: WorkKind::JOB,
         headers: Vec::new(),
     };
-    Ok(((rank, id), claimed, rate(row, 13)?))
+    Ok(((rank, id), Ok(claimed), optional_text(row, 13)?.and_then(|text| Rate::parse(&text))))
 }
 
 /// The columns of [`job`], in order.
@@ -114,18 +139,17 @@ pub(super) const JOB: &str = "id, state, queue, tool, arguments, rank, attempt, 
                               reason, result, keep_until";
 
 pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
-    let raw =
-        |at: usize| row.get::<_, Option<String>>(at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
+    let raw = |at: usize| optional_text(row, at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
     let (id, rank): (i64, i64) = (row.get(0)?, row.get(5)?);
-    let Options { tags, meta, .. } = Options::of(row.get_ref(16)?.as_str()?);
+    let Options { tags, meta, .. } = Options::of(&text(row, 16)?);
     let state = state(row.get(1)?);
     let due_at: Millis = row.get(9)?;
     let is_kept = row.get::<_, Option<Millis>>(22)?.is_some_and(|until| until > now);
     Ok(Job {
         id: id.to_string(),
         state,
-        queue: row.get(2)?,
-        tool: row.get(3)?,
+        queue: text(row, 2)?,
+        tool: text(row, 3)?,
         arguments: raw(4)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
         priority: i8::try_from(-rank).unwrap_or_default(),
         attempt: count(row, 6)?,
@@ -135,15 +159,15 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
         deadline_at: row.get(10)?,
         attempted_at: row.get(11)?,
         finished_at: row.get(12)?,
-        runner: row.get(13)?,
-        unique: row.get(14)?,
-        key: row.get(15)?,
+        runner: optional_text(row, 13)?,
+        unique: optional_text(row, 14)?,
+        key: optional_text(row, 15)?,
         tags,
         meta,
         checkpoint: raw(17)?,
         progress: raw(18)?,
-        errors: errors(row.get(19)?),
-        reason: row.get(20)?,
+        errors: errors(optional_text(row, 19)?),
+        reason: optional_text(row, 20)?,
         result: raw(21)?.filter(|_| is_kept),
     })
 }

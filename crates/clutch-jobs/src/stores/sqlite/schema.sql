@@ -1,4 +1,4 @@
--- Version 3. The names begin with clutch_, since the file may be the user's own.
+-- Version 4. The names begin with clutch_, since the file may be the user's own.
 CREATE TABLE IF NOT EXISTS clutch_jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state INTEGER NOT NULL, -- as in sqlite/row.rs
@@ -47,20 +47,15 @@ CREATE TABLE IF NOT EXISTS clutch_queues (
     rate TEXT -- as `Rate` is written in job.rs
 ) STRICT;
 
--- Leases are measured by the time since this machine was booted, which nobody sets.
+-- Leases, which have no time: each holder raises its counter, and others watch it.
 CREATE TABLE IF NOT EXISTS clutch_runners (
     name TEXT PRIMARY KEY,
-    boot TEXT NOT NULL, -- unlike that of any other boot
-    leased_until INTEGER NOT NULL
+    renewals INTEGER NOT NULL, -- the counter
+    lease_ms INTEGER NOT NULL -- how long it may stand
 ) STRICT;
 
--- One row: who looks after the store.
-CREATE TABLE IF NOT EXISTS clutch_leader (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    name TEXT NOT NULL,
-    boot TEXT NOT NULL,
-    leased_until INTEGER NOT NULL
-) STRICT;
+-- One row: who looks after the store, if its lease is among those.
+CREATE TABLE IF NOT EXISTS clutch_leader (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL) STRICT;
 
 -- What began lately, of queues and keys that have a limit of rate.
 CREATE TABLE IF NOT EXISTS clutch_starts (scope TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
@@ -70,4 +65,4 @@ CREATE INDEX IF NOT EXISTS clutch_starts_by_time ON clutch_starts (scope, at);
 CREATE TABLE IF NOT EXISTS clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL) STRICT;
 
 CREATE TABLE IF NOT EXISTS clutch_schema (version INTEGER NOT NULL) STRICT;
-INSERT INTO clutch_schema SELECT 3 WHERE NOT EXISTS (SELECT 1 FROM clutch_schema);
+INSERT INTO clutch_schema SELECT 4 WHERE NOT EXISTS (SELECT 1 FROM clutch_schema);

@@ -1,10 +1,13 @@
-//! Upkeep of a file: ticks are noted, due jobs staged, those of dead runners rescued, old ones deleted.
+//! Upkeep of a file: ticks are noted, due jobs staged, lapsed leases ended and their jobs rescued, old ones deleted.
+
+use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
 use super::row::number;
-use super::{BOOT, FORGET_STARTS, INSERT, IS_HELD, clock, release, row, with_error};
+use super::{FORGET_STARTS, INSERT, IS_HELD, release, row, with_error};
 use crate::job::{Millis, State, millis};
+use crate::leases::{Lapsed, Lease};
 use crate::store::{Keep, RESCUES_MAX, Tick, lapsed};
 
 /// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry.
@@ -36,17 +39,33 @@ pub(super) fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) ->
     Ok(due.len())
 }
 
-/// Puts back the jobs of runners whose lease has expired. Returns their number, and how many of them are dead.
+/// Ends those whose counters are still as they were seen.
+pub(super) fn end_leases<'a>(
+    transaction: &Transaction<'_>,
+    lapsed: impl IntoIterator<Item = &'a Lapsed>,
+) -> rusqlite::Result<()> {
+    let mut end = transaction.prepare_cached("DELETE FROM clutch_runners WHERE name = ?1 AND renewals = ?2")?;
+    lapsed.into_iter().try_for_each(|one| end.execute(params![one.holder, one.renewals as i64]).map(drop))
+}
+
+pub(super) fn leases(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Lease>> {
+    let mut leases = transaction.prepare_cached("SELECT name, renewals, lease_ms FROM clutch_runners")?;
+    let leases = leases.query_map([], |row| {
+        let (renewals, length) = (row::count(row, 1)?, Duration::from_millis(row::count(row, 2)?));
+        Ok(Lease { holder: row::text(row, 0)?, renewals, length })
+    })?;
+    leases.collect()
+}
+
+/// Puts back the jobs of runners without a lease. Returns their number, and how many of them are dead.
 pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
-    transaction
-        .prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1 OR boot <> ?2")?
-        .execute(params![clock(now), *BOOT])?;
     let mut orphans = transaction.prepare_cached(
         "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
          AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
     )?;
     let orphans = orphans.query_map([limit as i64], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+        let (runner, key) = (row::text(row, 2)?, row::optional_text(row, 5)?);
+        Ok((row.get(0)?, row.get(1)?, runner, row.get(3)?, row.get(4)?, key))
     })?;
     let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
     let mut update = transaction.prepare_cached(
