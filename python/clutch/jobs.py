@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from clutch import _core
@@ -404,9 +404,9 @@ class Jobs:
     def result(self, job: str, timeout: Seconds | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
 
-        The result is kept only if the job was enqueued with `result=` and the seconds for that; else this returns None.
-        Raises `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such
-        job.
+        The result is kept only if the job was enqueued with `result=` and the time for that, at least a second. Raises
+        `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job, or
+        where its result was not kept or has expired: `get(job).state` tells how it ended.
         """
         for wait in looks(timeout):
             outcome = self._ended(job)
@@ -482,4 +482,14 @@ def result_of(job: Job) -> Any:
         )
     if job.reason is not None and job.result is None:
         raise ClutchError(f"job {job.id} ({job.tool}) is completed: {job.reason}")
+    if job.result_until is None:
+        raise ClutchError(
+            f"job {job.id} ({job.tool}) is completed, and its result was not kept: enqueue it with "
+            'jobs.options(result="1h"), or say @tool(result="1h")'
+        )
+    if job.result is None and job.result_until <= datetime.now(UTC):
+        raise ClutchError(
+            f"job {job.id} ({job.tool}) is completed, and its result has expired: it was kept until "
+            f"{job.result_until:%Y-%m-%d %H:%M:%S} UTC"
+        )
     return job.result

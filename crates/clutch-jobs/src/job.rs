@@ -32,6 +32,9 @@ pub const ARGUMENTS_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of a result that is kept, as JSON.
 pub const RESULT_BYTES_MAX: usize = 8 << 20;
 
+/// Least time for which a result is kept that is to be kept: whoever waits for it looks in between.
+pub const RESULT_LEAST_MS: Millis = 1000;
+
 /// Most bytes of what a user keeps with a job, as JSON.
 pub const META_BYTES_MAX: usize = 64 << 10;
 
@@ -434,7 +437,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             ..with(State::Completed)
         },
         Ending::Returned(value) => {
-            let until = now.saturating_add(job.result_ms);
+            let until = now.saturating_add(job.result_ms.max(RESULT_LEAST_MS));
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
         }
         Ending::Snoozed { ms } => Settled { reason: Some("snoozed".to_owned()), ..again(ms) },
@@ -479,6 +482,8 @@ pub struct Job {
     pub errors: Vec<JobError>,
     pub reason: Option<String>,
     pub result: Option<Box<RawValue>>,
+    /// Time until which its result is kept, or was. None: it is not.
+    pub result_until: Option<Millis>,
 }
 
 #[cfg(test)]

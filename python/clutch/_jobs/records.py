@@ -75,11 +75,13 @@ class Job:
     reason: str | None
     """Reason of a cancel, a snooze or a return to the queue."""
     result: Any
-    """Return value, if results are kept (`result=`); else None."""
+    """Return value while it is kept (`result=`); else None."""
+    result_until: datetime | None
+    """Time until which its result is kept, or was; None if it is not."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Job:
-        times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at")
+        times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at", "result_until")
         errors = (JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"])
         return cls(
             **{

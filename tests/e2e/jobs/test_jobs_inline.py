@@ -437,6 +437,21 @@ def test_the_next_attempt_has_the_checkpoint(jobs: Jobs) -> None:
     assert jobs.result(job) == 42
 
 
+def test_a_result_that_is_not_kept_or_no_more_says_so(jobs: Jobs) -> None:
+    forgotten, kept = jobs.enqueue(note, 1), jobs.options(result="1h").enqueue(note, 2)
+    drain(jobs)
+    with pytest.raises(ClutchError, match=r"is completed, and its result was not kept: enqueue it with jobs.options\(result="):
+        jobs.result(forgotten)
+    assert jobs.result(kept) is None, "it has returned None"
+    with clock(datetime.now(UTC) - timedelta(days=1)):
+        old = jobs.options(result=0.05).enqueue(note, 3)
+        drain(jobs)
+        assert jobs.result(old) is None, "it is kept for a second at least"
+    with pytest.raises(ClutchError, match="is completed, and its result has expired: it was kept until "):
+        jobs.result(old)
+    assert jobs.get(old) is not None
+
+
 def test_a_job_that_enqueues_itself_for_ever_has_an_end() -> None:
     with temporary_store(JOBS):
         JOBS.enqueue(enqueue_itself)

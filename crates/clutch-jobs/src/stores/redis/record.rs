@@ -362,5 +362,6 @@ fn of_fields(id: JobId, mut fields: HashMap<String, String>, body: &str, errors:
         errors,
         reason: take("reason"),
         result: json(take("result")).filter(|_| until.is_some_and(|until| until > now)),
+        result_until: until,
     }
 }

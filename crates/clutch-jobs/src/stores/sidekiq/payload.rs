@@ -184,6 +184,7 @@ impl Payload {
             errors: error.into_iter().collect(),
             reason: None,
             result: None,
+            result_until: None,
         }
     }
 

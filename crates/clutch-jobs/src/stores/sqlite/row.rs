@@ -95,9 +95,12 @@ pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -
 pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
                                   key, checkpoint, result_ms, key_rate, due_at, attempted_at";
 
+/// Order of jobs in a queue: rank, then id.
+pub(super) type Place = (i64, i64);
+
 /// With its place among those that are claimed together, and the limit of rate of its key. Or why it can never run: what cannot be
 /// read would run as something else.
-pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Result<Claimed, Settled>, Option<Rate>)> {
+pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<(Place, Result<Claimed, Settled>, Option<Rate>)> {
     let (id, rank): (i64, i64) = (row.get(0)?, row.get(4)?);
     let (attempt, attempted_at) = (count(row, 5)?, row.get(15)?);
     for (at, name) in [(1, "queue"), (2, "tool"), (3, "arguments"), (10, "key"), (11, "checkpoint")] {
@@ -144,7 +147,7 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
     let Options { tags, meta, .. } = Options::of(&text(row, 16)?);
     let state = state(row.get(1)?);
     let due_at: Millis = row.get(9)?;
-    let is_kept = row.get::<_, Option<Millis>>(22)?.is_some_and(|until| until > now);
+    let result_until: Option<Millis> = row.get(22)?;
     Ok(Job {
         id: id.to_string(),
         state,
@@ -168,7 +171,8 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
         progress: raw(18)?,
         errors: errors(optional_text(row, 19)?),
         reason: optional_text(row, 20)?,
-        result: raw(21)?.filter(|_| is_kept),
+        result: raw(21)?.filter(|_| result_until.is_some_and(|until| until > now)),
+        result_until,
     })
 }
 
