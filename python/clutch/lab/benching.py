@@ -14,7 +14,7 @@ from clutch.errors import ClutchError
 from clutch.lab.comparing import DRIFT, ROUNDS_MIN, YIELD, Ratio, Verdict, ratio_of, ratio_of_apart
 from clutch.lab.contender import Contender
 from clutch.lab.field import Field, Tell, round_of, warm_up
-from clutch.lab.load import Figures, Load, typical
+from clutch.lab.load import Figures, Load, spoiled, typical
 from clutch.lab.trial import Trial, TrialFailed
 
 FORMAT = 3
@@ -348,11 +348,13 @@ def refuse_other(bench: Bench, kept: Bench) -> None:
 
 def cautions(bench: Bench) -> list[str]:
     """What makes the figures less than they seem."""
-    said: dict[str, list[str]] = {}
-    for name, cell in bench.cells.items():
-        for reason in dict.fromkeys(one.spoiled for one in cell.rounds if one.spoiled):
-            said.setdefault(reason or "", []).append(name)
-    found = [f"not valid, {', '.join(names)}: {reason}" for reason, names in said.items()]
+    found = []
+    for reason in spoiled({name: cell.rounds for name, cell in bench.cells.items()}):
+        names = ", ".join(
+            name if count == (played := len(bench.cells[name].rounds)) else f"{name} ({count} of {played} rounds)"
+            for name, count in reason.rounds.items()
+        )
+        found.append(f"not valid, {names}: {reason}")
     retried = {name: sum(one.more.get("retried", 0) for one in cell.rounds) for name, cell in bench.cells.items()}
     found += [
         f"{name}: {count:,.0f} requests were sent again, as the server had closed their connections"

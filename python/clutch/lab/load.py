@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +17,8 @@ NUMBERS = (
     *("idle_s", "queued_s", "run_s", "callers", "largest_bytes", "pace_s", "offered", "ended"),
 )
 """Figures that are numbers, or not known."""
+NUMBER = re.compile(r"\d(?:[\d,]*\d)?(?:\.\d+)?")
+"""In a text for people."""
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9")
 
 
@@ -184,3 +188,33 @@ def latencies_of(report: dict[str, Any], units: int) -> dict[str, Any]:
         "latency_s": {percentile: report[name] / 1e6 for percentile, name in names.items()},
         "curve": [(percent, us / 1e6) for percent, us in report["by_percentile"]],
     }
+
+
+@dataclass
+class Spoiled:
+    """One kind of reason: texts that differ in their numbers only."""
+
+    texts: list[str]
+    rounds: Counter[str] = field(default_factory=Counter)
+    """By contender, how many were spoiled."""
+
+    def __str__(self) -> str:
+        words = NUMBER.split(self.texts[0])
+        numbers = map(between, zip(*map(NUMBER.findall, self.texts), strict=True))
+        return "".join(itertools.chain.from_iterable(itertools.zip_longest(words, numbers, fillvalue="")))
+
+
+def spoiled(rounds: Mapping[str, Sequence[Figures]]) -> list[Spoiled]:
+    """Why rounds of contenders were spoiled, each kind of reason once."""
+    kinds: dict[str, Spoiled] = {}
+    for name, each in rounds.items():
+        for reason in (one.spoiled for one in each if one.spoiled):
+            kind = kinds.setdefault(NUMBER.sub("#", reason), Spoiled([]))
+            kind.texts.append(reason)
+            kind.rounds[name] += 1
+    return list(kinds.values())
+
+
+def between(numbers: Sequence[str]) -> str:
+    least, largest = (of(numbers, key=lambda text: float(text.replace(",", ""))) for of in (min, max))
+    return least if least == largest else f"{least}–{largest}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from clutch.lab.comparing import ROUNDS_MIN, Ratio
-from clutch.lab.load import Figures, Load, typical
+from clutch.lab.load import Figures, Load, spoiled, typical
 from clutch.lab.probing import Probe
 from clutch.lab.scoring import Basis
 from clutch.lab.setting import Setting
@@ -153,7 +153,7 @@ class Found:
             yield f"started again, the winner failed: {self.not_again}"
         if not self.is_goal_met:
             yield "with its fresh start, the winner did not keep to the objective: it is at its edge"
-        for reason in dict.fromkeys(one.spoiled for one in rounds if one.spoiled):
+        for reason in spoiled({"": rounds}):
             yield f"more may be possible: {reason}"
 
     def _of_machine(self) -> Iterator[str]:

@@ -507,7 +507,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", "import clutch, sys; clutch.Jobs(sys.argv[1]).stats()", url], check=True)
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("UPDATE clutch_schema SET version = 99")
-    with pytest.raises(StoreError, match="version 99, and this Clutch knows them up to 3: install a newer one"):
+    with pytest.raises(StoreError, match="version 99, and this Clutch knows them up to 4: install a newer one"):
         Jobs(url).stats()
 
 

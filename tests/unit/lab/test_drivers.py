@@ -134,7 +134,18 @@ def test_a_load_that_was_the_limit_and_a_busy_machine_are_told() -> None:
     bench.cells["a"] = Cell([figures(spoiled="it was late"), figures(others_cpu_s=0.9)], 0.1)
     bench.cells["b"] = Cell([figures(others_cpu_s=0.9)], 0.1)
     said = cautions(bench)
-    assert said[0] == "not valid, a: it was late" and "0.90 CPUs" in said[1]
+    assert said[0] == "not valid, a (1 of 2 rounds): it was late" and "0.90 CPUs" in said[1]
+
+
+def test_a_reason_is_told_once_with_its_smallest_and_largest_figures() -> None:
+    reasons = ["calls were 1,204.5 ms late (p99)", "calls were 9.0 ms late (p99)", "calls were 30 ms late (p99)"]
+    bench = Bench("w", "calls", 1.0, {})
+    bench.cells["a"] = Cell([figures(spoiled=reason) for reason in reasons], 0.1)
+    bench.cells["b"] = Cell([figures(), figures(spoiled=reasons[2]), figures(spoiled="another {}")], 0.1)
+    assert cautions(bench) == [
+        "not valid, a, b (1 of 3 rounds): calls were 9.0–1,204.5 ms late (p99)",
+        "not valid, b (1 of 3 rounds): another {}",
+    ]
 
 
 def test_work_that_does_not_keep_up_with_its_rate_is_told() -> None:

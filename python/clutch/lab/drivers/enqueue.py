@@ -57,7 +57,11 @@ class EnqueueDriver:
     def measure(self, load: Load, seconds: float) -> dict[str, Any]:
         """As many threads as callers; what they have put within the time."""
         self.empty()
-        ready = threading.Barrier(load.callers + 1)
+        before: list[tuple[float, watching.Usage]] = []
+        # While all wait: once they run, the main thread may come to it when they have ended.
+        ready = threading.Barrier(
+            load.callers, action=lambda: before.append((time.perf_counter(), watching.usage(os.getpid())))
+        )
         found: list[list[float]] = [[] for _ in range(load.callers)]
         errors: Counter[str] = Counter()
 
@@ -65,24 +69,23 @@ class EnqueueDriver:
             for _ in range(WARM_UP):
                 self.put()
             ready.wait()
-            until = (before := time.perf_counter()) + seconds
-            while before < until:
+            until = (last := time.perf_counter()) + seconds
+            while last < until:
                 try:
                     self.put()
                 except Exception as error:
                     errors[type(error).__name__] += 1
                     return
                 now = time.perf_counter()
-                latencies.append(now - before)
-                before = now
+                latencies.append(now - last)
+                last = now
 
         callers = [threading.Thread(target=caller, args=(latencies,), daemon=True) for latencies in found]
         for one in callers:
             one.start()
-        ready.wait()
-        began, used = time.perf_counter(), watching.usage(os.getpid())
         for one in callers:
             one.join()
+        ((began, used),) = before
         wall = time.perf_counter() - began
         used = watching.usage(os.getpid()) - used
         self.empty()
