@@ -276,7 +276,8 @@ impl Loop {
         let queues = if limit > 0 { self.shared.config.lanes.order(random::fraction) } else { Vec::new() };
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
-        let report = Report { noted: noted.values().cloned().collect(), settled: std::mem::take(&mut self.settled) };
+        let (settled, keep) = (std::mem::take(&mut self.settled), Some(self.shared.config.keep));
+        let report = Report { noted: noted.values().cloned().collect(), settled, keep };
         self.runner.round += 1;
         let round = self.shared.store.round(&self.runner, &report, &want, job::now());
         let now = Instant::now();

@@ -94,6 +94,8 @@ pub struct Noted {
 pub struct Report {
     pub noted: Vec<Noted>,
     pub settled: Vec<Settled>,
+    /// How long the ended ones are kept. None: as whoever looks after the store keeps them.
+    pub keep: Option<Keep>,
 }
 
 /// Result of a round of a runner.
@@ -242,6 +244,18 @@ pub struct Keep {
     pub completed: Duration,
     pub cancelled: Duration,
     pub dead: Duration,
+}
+
+impl Keep {
+    /// Returns how long a job is kept that has ended in this state; None if that is no end.
+    pub fn of(&self, state: State) -> Option<Duration> {
+        match state {
+            State::Completed => Some(self.completed),
+            State::Cancelled => Some(self.cancelled),
+            State::Dead => Some(self.dead),
+            State::Scheduled | State::Available | State::Running => None,
+        }
+    }
 }
 
 /// Abilities that not every store has. Known from its kind, before one is opened.

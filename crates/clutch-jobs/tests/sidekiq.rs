@@ -222,7 +222,7 @@ fn the_next_attempt_gets_the_checkpoint() {
     let claimed = site.claim();
     let noted = Noted { id: claimed.id.clone(), attempt: 1, checkpoint: Some("[1]".to_owned()), progress: None };
     let settled = vec![settle(&claimed, Ending::Snoozed { ms: 5 }, NOW, 0.0)];
-    site.store.round(&runner(), &Report { noted: vec![noted], settled }, &Want::default(), NOW).unwrap();
+    site.store.round(&runner(), &Report { noted: vec![noted], settled, keep: None }, &Want::default(), NOW).unwrap();
     assert_eq!((site.filed("retry").len(), site.filed("schedule").len()), (0, 1), "it has not failed");
     site.store.look_after(&KEEP, 100, &[], &[], NOW + 5).unwrap();
     let again = site.claim();

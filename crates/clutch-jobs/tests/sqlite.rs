@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_jobs::job::{Millis, NewJob, Rate, State};
+use clutch_jobs::job::{Ending, Millis, NewJob, Rate, State, settle};
 use clutch_jobs::leases::Lapsed;
-use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Tick, Want};
+use clutch_jobs::store::{Change, Filter, Keep, Report, Runner, Store, Tick, Want};
 use clutch_jobs::stores;
 use rusqlite::Connection;
 use serde_json::value::RawValue;
 
 const NOW: Millis = 1_800_000_000_000;
+const HOUR: Duration = Duration::from_secs(3600);
 const KEEP: Keep =
     Keep { completed: Duration::from_secs(60), cancelled: Duration::from_secs(60), dead: Duration::from_secs(60) };
 
@@ -74,6 +75,92 @@ fn jobs_of_version_1_go_on() {
     assert_eq!(store.get("3").unwrap().unwrap().state, State::Available);
     let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None };
     assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [NOW]);
+}
+
+/// In the application's own file: with views and keys of its own that name our tables, and with an SQLite that is older
+/// than STRICT.
+#[test]
+fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
+    let (_folder, path, open) = file();
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(include_str!("sqlite/version_3.sql")).unwrap();
+    let insert = "INSERT INTO clutch_jobs (id, state, queue, rank, tool, arguments, attempts_max, created_at, due_at, \
+                  finished_at, keep_until, options, runner, attempt) \
+                  VALUES (?1, ?2, 'default', 0, 't', '{}', 3, 1, 1, ?3, ?4, '{}', 'gone', 1)";
+    let none = None::<Millis>;
+    for (id, state, finished_at, keep_until) in
+        [(1, 2, none, none), (2, 1, none, none), (3, 3, Some(NOW), none), (4, 3, Some(NOW), Some(NOW + 90_000))]
+    {
+        old.execute(insert, (id, state, finished_at, keep_until)).unwrap();
+    }
+    old.execute_batch(
+        "INSERT INTO clutch_jobs (id, state, queue, rank, tool, arguments, attempts_max, created_at, due_at, options) \
+         VALUES (77, 1, 'default', 0, 't', '{}', 3, 1, 1, '{}'); DELETE FROM clutch_jobs WHERE id = 77; \
+         INSERT INTO clutch_runners VALUES ('gone', 'boot', 1); INSERT INTO clutch_starts VALUES ('5/1000 queue:a', 7); \
+         INSERT INTO clutch_queues VALUES ('default', 0, 3, NULL); INSERT INTO clutch_cron VALUES ('nightly', 5); \
+         CREATE VIEW app_waiting AS SELECT id FROM clutch_jobs WHERE state = 1; \
+         CREATE TABLE app_orders (job INTEGER REFERENCES clutch_jobs (id)); INSERT INTO app_orders VALUES (3);",
+    )
+    .unwrap();
+    old.close().unwrap();
+    let store = open();
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW).unwrap().rescued, 0, "a program of before may still run it");
+    let lapsed = [Lapsed { holder: "gone".to_owned(), renewals: 0 }];
+    assert_eq!(store.look_after(&KEEP, 100, &[], &lapsed, NOW).unwrap().rescued, 1);
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 61_000).unwrap().pruned, 1);
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 91_000).unwrap().pruned, 1, "its result was kept");
+    assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "78", "no id is given twice");
+    assert_eq!(store.queues().unwrap()[0].running_max, Some(3));
+    let tick = Tick { name: "nightly".to_owned(), at: 4, job: None };
+    assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [5]);
+    let other = Connection::open(&path).unwrap();
+    let texts: Vec<String> = other
+        .prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    for text in texts {
+        assert!(!text.contains("STRICT") && !text.contains("_3"), "{text}");
+    }
+    let count = |of: &str| other.query_row(&format!("SELECT count(*) FROM {of}"), [], |row| row.get::<_, i64>(0));
+    assert_eq!((count("app_waiting").unwrap(), count("clutch_starts").unwrap()), (3, 0));
+}
+
+/// A program that has the file open while a newer version changes its tables writes nothing more.
+#[test]
+fn a_newer_version_stops_who_has_the_file_open() {
+    let (_folder, path, open) = file();
+    let store = open();
+    store.enqueue(&[job()], NOW).unwrap();
+    Connection::open(&path).unwrap().execute("UPDATE clutch_schema SET version = 99", []).unwrap();
+    let want = Want { limit: 1, queues: vec!["default".to_owned()] };
+    let told = [
+        store.enqueue(&[job()], NOW).unwrap_err(),
+        store.round(&runner(), &Report::default(), &want, NOW).unwrap_err(),
+        store.change("1", Change::Cancel, NOW).unwrap_err(),
+    ];
+    for error in told {
+        assert!(error.to_string().contains("version 99, and this Clutch knows them up to 4"), "{error}");
+    }
+}
+
+/// Whose settings say how long a job is kept: those of the front that ran it, whoever looks after the store.
+#[test]
+fn a_job_is_kept_as_its_own_front_says() {
+    let (_folder, _, open) = file();
+    let store = open();
+    store.enqueue(&[job(), job()], NOW).unwrap();
+    let claimed =
+        store.round(&runner(), &Report::default(), &Want { limit: 2, queues: vec!["default".to_owned()] }, NOW);
+    for (claimed, keep) in claimed.unwrap().claimed.iter().zip([None, Some(Keep { completed: HOUR, ..KEEP })]) {
+        let settled = vec![settle(claimed, Ending::Returned("null".to_owned()), NOW, 0.5)];
+        store.round(&runner(), &Report { settled, keep, ..Report::default() }, &Want::default(), NOW).unwrap();
+    }
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 61_000).unwrap().pruned, 1);
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 3_599_000).unwrap().pruned, 0);
+    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 3_601_000).unwrap().pruned, 1);
 }
 
 #[test]

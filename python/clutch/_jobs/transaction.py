@@ -11,6 +11,8 @@ from typing import Any
 from clutch import _core
 from clutch.errors import ClutchError, ConfigError
 
+SQLITE_MIN = (3, 31)
+"""The oldest SQLite that reads the tables, and takes the statement that enqueues."""
 LEGACY = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", -1)
 """Python 3.12 has other ways of beginning a transaction besides."""
 
@@ -32,13 +34,21 @@ def insert(
     whether each is new.
 
     Where the file has no tables for jobs yet, they become a part of the transaction. Raises ConfigError if the
-    connection is to another file.
+    connection is to another file, or Python's SQLite too old; ClutchError for tables of another version.
     """
+    if sqlite3.sqlite_version_info < SQLITE_MIN:
+        wanted = ".".join(map(str, SQLITE_MIN))
+        raise ConfigError(
+            f"connection=: the sqlite3 of this Python is SQLite {sqlite3.sqlite_version}, and {wanted} is the oldest "
+            "that can write jobs: enqueue without connection=, after the commit"
+        )
     text_factory = connection.text_factory
     if text_factory is not str:
         connection.text_factory = str
     try:
         are_there = tables_are_in(connection, file)
+        if are_there:
+            check_version(connection, file)
         if len(rows) == 1 and are_there:
             # One statement is a whole anyway, and may be within a loop over another's rows, where a savepoint may not.
             return [insert_one(connection, *rows[0], file)]
@@ -84,14 +94,7 @@ def begins_by_itself(connection: sqlite3.Connection) -> bool:
 def insert_one(
     connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]
 ) -> tuple[str, bool]:
-    try:
-        cursor = plain_cursor(connection).execute(statement, row)
-    except sqlite3.OperationalError as error:
-        if "no column named" not in str(error):
-            raise
-        raise ClutchError(
-            f"{error}: {file} is of an older version; call jobs.stats() once before a transaction"
-        ) from error
+    cursor = plain_cursor(connection).execute(statement, row)
     if cursor.rowcount > 0:
         return str(cursor.lastrowid), True
     found = plain_cursor(connection).execute(
@@ -100,6 +103,20 @@ def insert_one(
     if (job := found.fetchone()) is None:
         raise ClutchError(f"the job was not written: does a trigger of {file} keep it out?")
     return str(job[0]), False
+
+
+def check_version(connection: sqlite3.Connection, file: os.PathLike[str]) -> None:
+    known = _core.JobStore.SCHEMA_VERSION
+    (found,) = plain_cursor(connection).execute("SELECT version FROM clutch_schema").fetchone()
+    if found < known:
+        raise ClutchError(
+            f"{file}: its tables are of version {found}, and this Clutch writes {known}: call jobs.stats() once before "
+            "a transaction, which brings them up to date"
+        )
+    if found > known:
+        raise ClutchError(
+            f"{file}: its tables are of version {found}, and this Clutch knows them up to {known}: install a newer one"
+        )
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
@@ -136,5 +153,5 @@ def is_same(path: str, file: os.PathLike[str]) -> bool:
 
 def has_tables(connection: sqlite3.Connection, database: str) -> bool:
     quoted = database.replace('"', '""')
-    found = plain_cursor(connection).execute(f"SELECT 1 FROM \"{quoted}\".sqlite_schema WHERE name = 'clutch_jobs'")
+    found = plain_cursor(connection).execute(f"SELECT 1 FROM \"{quoted}\".sqlite_master WHERE name = 'clutch_jobs'")
     return found.fetchone() is not None

@@ -511,6 +511,29 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         Jobs(url).stats()
 
 
+@pytest.mark.parametrize(("version", "words"), [(3, "call jobs.stats\\(\\) once"), (99, "install a newer one")])
+def test_a_transaction_writes_no_other_version(tmp_path: Path, version: int, words: str) -> None:
+    jobs = Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    jobs.stats()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.execute("UPDATE clutch_schema SET version = ?", [version])
+        with pytest.raises(clutch.ClutchError, match=f"its tables are of version {version}, and .*{words}"):
+            jobs.enqueue("send", 1, connection=connection)
+
+
+def test_a_transaction_needs_an_sqlite_that_can_write_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 30, 1))
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection,
+        pytest.raises(
+            clutch.ConfigError, match=r"3\.31 is the oldest that can write jobs: enqueue without connection="
+        ),
+    ):
+        Jobs(f"sqlite:///{tmp_path}/jobs.db").enqueue("send", 1, connection=connection)
+
+
 # ---- many callers
 
 

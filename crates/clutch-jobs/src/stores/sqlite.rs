@@ -17,20 +17,21 @@ mod versions;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clutch_wire::sync::Mutex;
 pub use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use self::claim::Claims;
-pub use self::connections::SCHEMA;
-use self::connections::{Opened, Synchronous, told};
+use self::connections::{Opened, Synchronous, check_version, told};
+pub use self::connections::{SCHEMA, SCHEMA_VERSION};
 pub use self::locks::keep_from_neighbours;
 pub use self::row::parameters;
 use self::row::{JOB, number};
 use self::upkeep::{end_leases, leases, prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
-use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, millis};
+use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::leases::Lapsed;
 use crate::store::{
     Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
@@ -122,12 +123,13 @@ impl Sqlite {
         connection: &mut Connection,
         change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        let changed = connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
-            let changed = change(&transaction)?;
-            transaction.commit()?;
-            Ok(changed)
-        });
-        changed.map_err(|error| told(&self.name, error))
+        let told = |error| told(&self.name, error);
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
+        // A newer version may have changed the tables while this program had the file open.
+        check_version(&transaction, &self.name)?;
+        let changed = change(&transaction).map_err(told)?;
+        transaction.commit().map_err(told)?;
+        Ok(changed)
     }
 
     fn read<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -137,9 +139,12 @@ impl Sqlite {
     }
 }
 
-/// A scope begins with its rate, as `COUNT/MILLISECONDS`.
-const FORGET_STARTS: &str =
-    "DELETE FROM clutch_starts WHERE at <= ?1 - CAST(substr(scope, instr(scope, '/') + 1) AS INTEGER)";
+/// The longest time for which anything is kept: sums with it are still integers.
+const KEPT_MS_MAX: Millis = 1 << 53;
+
+fn kept_ms(time: Duration) -> Millis {
+    millis(time).min(KEPT_MS_MAX)
+}
 
 /// Returns the row of a job; jobs of other stores are never found.
 fn row_id(id: &str) -> i64 {
@@ -178,7 +183,7 @@ impl Store for Sqlite {
                 note(transaction, runner, one)?;
             }
             for one in &report.settled {
-                if !settle(transaction, runner, one, now)? {
+                if !settle(transaction, runner, one, report.keep.as_ref(), now)? {
                     round.lost.push(one.id.clone());
                 }
             }
@@ -291,7 +296,7 @@ impl Store for Sqlite {
                 Change::Retry => transaction.execute(
                     &format!(
                         "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
-                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, \
+                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, \
                          attempts_max = max(attempts_max, attempt + 1), \
                          held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
                     ),
@@ -405,18 +410,28 @@ fn note(transaction: &Transaction<'_>, runner: &Runner, noted: &Noted) -> rusqli
 }
 
 /// Whether the job was still this runner's. One that somebody has cancelled does not run again.
-fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now: Millis) -> rusqlite::Result<bool> {
+fn settle(
+    transaction: &Transaction<'_>,
+    runner: &Runner,
+    settled: &Settled,
+    keep: Option<&Keep>,
+    now: Millis,
+) -> rusqlite::Result<bool> {
     let errors = match &settled.error {
         None => None,
         Some(error) => Some(with_error(transaction, row_id(&settled.id), error)?),
     };
     let (result, keep_until) = settled.result.clone().unzip();
+    let deleted_at = |state| {
+        let kept = keep.and_then(|keep| keep.of(state))?;
+        Some(now.saturating_add(kept_ms(kept)).max(keep_until.unwrap_or_default()))
+    };
     let key: Option<Option<String>> = transaction
         .prepare_cached(
             "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
              errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, rescues = 0, \
              reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
-             checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
+             delete_at = iif(cancelling AND ?4 < 2, ?13, ?12), checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
         )?
         .query_row(
@@ -432,6 +447,8 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
                 keep_until,
                 settled.reason,
                 now,
+                deleted_at(settled.state),
+                deleted_at(State::Cancelled),
             ],
             |row| row::optional_text(row, 0),
         )

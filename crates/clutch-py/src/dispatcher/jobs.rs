@@ -207,6 +207,10 @@ impl JobStore {
     #[classattr]
     const SCHEMA: &'static str = sqlite::SCHEMA;
 
+    /// Version of these tables.
+    #[classattr]
+    const SCHEMA_VERSION: i64 = sqlite::SCHEMA_VERSION;
+
     /// Returns what enqueues a job on another connection to a file: the statement, its parameters by name, and the file.
     /// Nothing is opened: that connection may have locked it.
     #[staticmethod]

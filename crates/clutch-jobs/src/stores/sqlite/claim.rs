@@ -48,7 +48,7 @@ impl Claims<'_> {
         }
         if let Some((scope, rate)) = of_queue {
             for _ in before..round.claimed.len() {
-                self.note_start(&scope)?;
+                self.note_start(&scope, rate)?;
             }
             if let (0, wait) = self.rate_left(&scope, rate)? {
                 let wait = Duration::from_millis(u64::try_from(wait).unwrap_or_default());
@@ -96,7 +96,7 @@ impl Claims<'_> {
         for (_, job, rate) in claimed {
             match (job, rate) {
                 (Err(malformed), _) => {
-                    settle(self.transaction, self.runner, &malformed, self.now)?;
+                    settle(self.transaction, self.runner, &malformed, None, self.now)?;
                     were_held_back = true;
                 }
                 (Ok(job), Some(rate)) if !self.may_begin(&job, rate)? => were_held_back = true,
@@ -111,7 +111,7 @@ impl Claims<'_> {
         let scope = format!("{rate} key:{}", job.key.as_deref().unwrap_or_default());
         let (left, wait) = self.rate_left(&scope, rate)?;
         if left > 0 {
-            self.note_start(&scope)?;
+            self.note_start(&scope, rate)?;
             return Ok(true);
         }
         self.transaction
@@ -144,9 +144,10 @@ impl Claims<'_> {
         Ok((0, first + per - now))
     }
 
-    fn note_start(&self, scope: &str) -> rusqlite::Result<()> {
-        let mut note = self.transaction.prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?;
-        note.execute(params![scope, self.now_again()]).map(drop)
+    fn note_start(&self, scope: &str, rate: Rate) -> rusqlite::Result<()> {
+        let now = self.now_again();
+        let mut note = self.transaction.prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2, ?3)")?;
+        note.execute(params![scope, now, now + Millis::from(rate.per_ms)]).map(drop)
     }
 
     /// The time, read while nobody else writes: `now` is of before the caller waited for that, and others have begun since.

@@ -12,7 +12,7 @@ use super::locks::has_moved;
 use crate::store::{Result, StoreError};
 
 /// Schema that this version reads and writes.
-const SCHEMA_VERSION: i64 = 4;
+pub const SCHEMA_VERSION: i64 = 4;
 
 /// Migrations from a version to the next.
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
@@ -168,6 +168,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+    // A table of the user's that refers to jobs keeps none of them from being deleted. This is SQLite's own default.
+    connection.pragma_update(None, "foreign_keys", false)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // After a time of many writes the log is made shorter again.
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
@@ -187,13 +189,25 @@ fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
         Some(version) if version >= SCHEMA_VERSION => version,
         _ => make_tables(connection).map_err(failed)?,
     };
-    if version > SCHEMA_VERSION {
-        let reason = format!(
-            "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
-        );
-        return Err(StoreError::Unusable { store: name.to_owned(), reason });
+    check(version, name)
+}
+
+fn check(version: i64, name: &str) -> Result<()> {
+    if version <= SCHEMA_VERSION {
+        return Ok(());
     }
-    Ok(())
+    let reason = format!(
+        "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
+    );
+    Err(StoreError::Unusable { store: name.to_owned(), reason })
+}
+
+/// Within each transaction that writes.
+pub fn check_version(connection: &Connection, name: &str) -> Result<()> {
+    let version = connection
+        .prepare_cached("SELECT version FROM clutch_schema")
+        .and_then(|mut read| read.query_row([], |row| row.get(0)));
+    check(version.map_err(|error| told(name, error))?, name)
 }
 
 fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
@@ -206,6 +220,14 @@ fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
 
 /// Returns the version that there is now: another process may have been first.
 fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
+    // Views of the user's that name a table mean the one that takes its place.
+    connection.pragma_update(None, "legacy_alter_table", true)?;
+    let made = make_or_migrate(connection);
+    connection.pragma_update(None, "legacy_alter_table", false)?;
+    made
+}
+
+fn make_or_migrate(connection: &mut Connection) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known = version_of(&transaction)?;
     match known {

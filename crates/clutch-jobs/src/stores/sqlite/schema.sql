@@ -1,4 +1,5 @@
--- Version 4. The names begin with clutch_, since the file may be the user's own.
+-- Version 4. The names begin with clutch_, since the file may be the user's own; for the same reason nothing here needs
+-- a newer SQLite than 3.31, with which others may read and write the file.
 CREATE TABLE IF NOT EXISTS clutch_jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state INTEGER NOT NULL, -- as in sqlite/row.rs
@@ -18,6 +19,7 @@ CREATE TABLE IF NOT EXISTS clutch_jobs (
     attempted_at INTEGER,
     finished_at INTEGER,
     keep_until INTEGER, -- of a result
+    delete_at INTEGER, -- of one that has ended; none: whoever looks after the store decides
     runner TEXT,
     unique_key TEXT,
     key TEXT,
@@ -30,12 +32,12 @@ CREATE TABLE IF NOT EXISTS clutch_jobs (
     errors TEXT,
     reason TEXT,
     result TEXT
-) STRICT;
+);
 
 CREATE INDEX IF NOT EXISTS clutch_jobs_available ON clutch_jobs (queue, rank, id) WHERE state = 1 AND held = 0;
 CREATE INDEX IF NOT EXISTS clutch_jobs_scheduled ON clutch_jobs (due_at) WHERE state = 0;
 CREATE INDEX IF NOT EXISTS clutch_jobs_running ON clutch_jobs (queue) WHERE state = 2;
-CREATE INDEX IF NOT EXISTS clutch_jobs_ended ON clutch_jobs (state, finished_at) WHERE state > 2;
+CREATE INDEX IF NOT EXISTS clutch_jobs_ended ON clutch_jobs (delete_at) WHERE state > 2;
 CREATE INDEX IF NOT EXISTS clutch_jobs_held ON clutch_jobs (key, rank, id) WHERE held = 1 AND state = 1;
 CREATE INDEX IF NOT EXISTS clutch_jobs_keyed ON clutch_jobs (key) WHERE key IS NOT NULL AND held = 0 AND state < 3;
 CREATE UNIQUE INDEX IF NOT EXISTS clutch_jobs_unique ON clutch_jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
@@ -45,24 +47,25 @@ CREATE TABLE IF NOT EXISTS clutch_queues (
     is_paused INTEGER NOT NULL DEFAULT 0,
     running_max INTEGER,
     rate TEXT -- as `Rate` is written in job.rs
-) STRICT;
+);
 
 -- Leases, which have no time: each holder raises its counter, and others watch it.
 CREATE TABLE IF NOT EXISTS clutch_runners (
     name TEXT PRIMARY KEY,
     renewals INTEGER NOT NULL, -- the counter
     lease_ms INTEGER NOT NULL -- how long it may stand
-) STRICT;
+);
 
 -- One row: who looks after the store, if its lease is among those.
-CREATE TABLE IF NOT EXISTS clutch_leader (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS clutch_leader (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
 
 -- What began lately, of queues and keys that have a limit of rate.
-CREATE TABLE IF NOT EXISTS clutch_starts (scope TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS clutch_starts (scope TEXT NOT NULL, at INTEGER NOT NULL, forget_at INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS clutch_starts_by_time ON clutch_starts (scope, at);
+CREATE INDEX IF NOT EXISTS clutch_starts_old ON clutch_starts (forget_at);
 
 -- The last tick of each entry of periodic jobs.
-CREATE TABLE IF NOT EXISTS clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL);
 
-CREATE TABLE IF NOT EXISTS clutch_schema (version INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS clutch_schema (version INTEGER NOT NULL);
 INSERT INTO clutch_schema SELECT 4 WHERE NOT EXISTS (SELECT 1 FROM clutch_schema);

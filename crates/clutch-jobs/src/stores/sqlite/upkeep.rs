@@ -5,8 +5,8 @@ use std::time::Duration;
 use rusqlite::{Transaction, params};
 
 use super::row::number;
-use super::{FORGET_STARTS, INSERT, IS_HELD, release, row, with_error};
-use crate::job::{Millis, State, millis};
+use super::{INSERT, IS_HELD, kept_ms, release, row, with_error};
+use crate::job::{Millis, State};
 use crate::leases::{Lapsed, Lease};
 use crate::store::{Keep, RESCUES_MAX, Tick, lapsed};
 
@@ -87,15 +87,25 @@ pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -
     Ok((orphans.len(), buried))
 }
 
+/// Deletes what is kept no more: its cost is what is due, not what is kept.
 pub(super) fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
-    let mut delete = transaction.prepare_cached(
-        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
-         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
-    )?;
-    transaction.prepare_cached(FORGET_STARTS)?.execute([now])?;
-    let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
-    times
-        .into_iter()
-        .map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64]))
-        .sum()
+    let limit = limit as i64;
+    // Those whose end was not a runner's, or of a version before.
+    transaction
+        .prepare_cached(
+            "UPDATE clutch_jobs SET delete_at = max(coalesce(keep_until, 0), coalesce(finished_at, ?4) + \
+             CASE state WHEN 3 THEN ?1 WHEN 4 THEN ?2 ELSE ?3 END) \
+             WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND delete_at IS NULL LIMIT ?5)",
+        )?
+        .execute(params![kept_ms(keep.completed), kept_ms(keep.cancelled), kept_ms(keep.dead), now, limit])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM clutch_starts WHERE rowid IN (SELECT rowid FROM clutch_starts WHERE forget_at <= ?1 LIMIT ?2)",
+        )?
+        .execute([now, limit])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND delete_at < ?1 LIMIT ?2)",
+        )?
+        .execute([now, limit])
 }
