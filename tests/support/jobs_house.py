@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import clutch
+from clutch._jobs.records import ENDS
 from clutch.jobs import Job
-from support.clutch_process import COMMAND, PYTHON_PATH, Dispatcher
-
-WAIT_SECONDS = 30.0
+from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, soon
 
 
 def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
@@ -55,11 +53,17 @@ class JobsHouse:
         return self.jobs.result(self.jobs.options(result=60).enqueue(tool, *args, **kwargs), WAIT_SECONDS)
 
     def ended(self, job: str) -> Job:
-        with contextlib.suppress(clutch.JobFailed):
-            self.jobs.result(job, WAIT_SECONDS)
-        found = self.jobs.get(job)
-        assert found is not None
-        return found
+        return self.until(job, lambda found: found.state in ENDS)
+
+    def until(self, job: str, condition: Callable[[Job], object]) -> Job:
+        found: list[Job] = []
+
+        def is_so() -> bool:
+            found[:] = [seen for seen in [self.jobs.get(job)] if seen is not None]
+            return bool(found and condition(found[0]))
+
+        soon(is_so)
+        return found[0]
 
 
 def toml(value: Any) -> str:

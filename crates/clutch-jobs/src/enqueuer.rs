@@ -152,7 +152,7 @@ impl Enqueuer {
 
     /// All of the jobs or none; blocks until the store has confirmed it.
     pub fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        check(&jobs)?;
+        self.check(&jobs)?;
         match self.strategy {
             Strategy::Single => self.stores[0].enqueue(&jobs, job::now()),
             Strategy::Pool => {
@@ -174,7 +174,7 @@ impl Enqueuer {
 
     /// Returns at once; `done` is called by a thread that serves the store. It must not block.
     pub fn enqueue_soon(self: &Arc<Enqueuer>, jobs: Vec<NewJob>, done: Done) -> Result<()> {
-        check(&jobs)?;
+        self.check(&jobs)?;
         let mut line = self.line.lock();
         if !line.has_thread {
             let this = Arc::downgrade(self);
@@ -226,15 +226,40 @@ impl Enqueuer {
         }
     }
 
+    /// Before a job joins others, which it would take along.
+    fn check(&self, jobs: &[NewJob]) -> Result<()> {
+        jobs.iter().try_for_each(|job| {
+            job.check().map_err(StoreError::Refused)?;
+            self.stores[0].check(job)
+        })
+    }
+
     /// Makes one trip with all that waits; then another caller leads.
     fn lead(&self) {
         let (jobs, waiting) = self.take_trip();
         let mut enqueued = self.trip(&jobs).map(Vec::into_iter);
+        let is_of_one = match &enqueued {
+            Ok(_) | Err(StoreError::Unavailable { .. }) => false,
+            Err(StoreError::Refused(_)) => true,
+            Err(StoreError::Unusable { .. }) => self.stores[0].undoes(),
+        };
+        if is_of_one && waiting.len() > 1 {
+            return self.tell_each(&jobs, waiting);
+        }
         for (count, waiting) in waiting {
             waiting.tell(match &mut enqueued {
                 Ok(enqueued) => Ok(enqueued.by_ref().take(count).collect()),
                 Err(error) => Err(error.clone()),
             });
+        }
+    }
+
+    /// One of them is refused, and nothing was written: each goes by itself, and has its own answer.
+    fn tell_each(&self, mut jobs: &[NewJob], waiting: Vec<(usize, Waiting)>) {
+        for (count, waiting) in waiting {
+            let (own, others) = jobs.split_at(count);
+            waiting.tell(self.stores[0].enqueue(own, job::now()));
+            jobs = others;
         }
     }
 
@@ -285,16 +310,39 @@ impl Enqueuer {
     }
 }
 
-fn check(jobs: &[NewJob]) -> Result<()> {
-    jobs.iter().try_for_each(NewJob::check).map_err(StoreError::Refused)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
     use crate::stores;
+
+    /// A trigger of the application's refuses some rows: whoever goes along with them is not refused.
+    #[test]
+    fn a_refusal_is_the_one_of_who_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        let store = stores::open(&format!("sqlite:///{}", file.display())).unwrap();
+        let trigger = "CREATE TRIGGER app_refuses BEFORE INSERT ON clutch_jobs WHEN new.tool = 'odd' \
+                       BEGIN SELECT RAISE(ABORT, 'the application refuses'); END";
+        rusqlite::Connection::open(&file).unwrap().execute(trigger, []).unwrap();
+        let enqueuer = Enqueuer::new(Strategy::Pipelined, vec![store.clone()]);
+        let seats: Vec<Arc<Seat>> = (0..6).map(|_| Arc::default()).collect();
+        for (nr, seat) in seats.iter().enumerate() {
+            let tool = if nr == 2 { "odd" } else { "send" };
+            let jobs = vec![NewJob::new("default", tool, RawValue::from_string("{}".to_owned()).unwrap()); 2];
+            enqueuer.line.lock().entries.push_back(Pending::new(jobs, Waiting::Caller(seat.clone())));
+        }
+        enqueuer.lead();
+        for (nr, seat) in seats.iter().enumerate() {
+            match seat.wait() {
+                Told::Enqueued(Ok(enqueued)) => assert!(nr != 2 && enqueued.len() == 2),
+                Told::Enqueued(Err(error)) => assert!(nr == 2 && error.to_string().contains("the application refuses")),
+                Told::Lead => panic!("all went along"),
+            }
+        }
+        assert_eq!(store.queues().unwrap()[0].available, 10);
+    }
 
     #[test]
     fn a_trip_has_bounds_but_for_its_first_entry() {

@@ -16,6 +16,10 @@ clutch_pool::facts! {
         next_s: Option<f64>,
     }
 
+    /// The workers have no tool of this name: its jobs are put off, here and by others, and fail only when a day is over.
+    /// Once for each name.
+    "tool_missing" LIVES ToolMissing { front: Arc<str>, tool: String, job: String, reason: String }
+
     /// The lease of a runner has lapsed: others may run its jobs, and they are stopped here.
     "jobs_lapsed" LIVES JobsLapsed { front: Arc<str>, jobs: usize }
 

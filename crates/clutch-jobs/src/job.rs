@@ -367,6 +367,11 @@ pub enum Ending {
     CutOff {
         reason: String,
     },
+    /// Not here, or not yet: the attempt does not count.
+    PutOff {
+        ms: Millis,
+        reason: String,
+    },
     /// Somebody cancelled it.
     Cancelled,
 }
@@ -441,6 +446,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
         }
         Ending::Snoozed { ms } => Settled { reason: Some("snoozed".to_owned()), ..again(ms) },
+        Ending::PutOff { ms, reason } => Settled { reason: Some(reason), ..again(ms) },
         Ending::CancelledItself { reason } => Settled { reason: Some(reason), ..with(State::Cancelled) },
         Ending::Cancelled => Settled { reason: Some("cancelled".to_owned()), ..with(State::Cancelled) },
         Ending::RetryAsked { ms, reason } => {

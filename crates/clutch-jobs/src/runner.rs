@@ -12,7 +12,7 @@ mod threads;
 mod unserved;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,15 +21,14 @@ use std::time::{Duration, Instant};
 use clutch_pool::pool::{Batch, Health, Pool};
 use clutch_pool::telemetry::Durations;
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
-use clutch_wire::Payload;
 use serde::Serialize;
 
-use self::shared::{Inbox, Note, Shared};
+use self::shared::{Inbox, News, Note, Shared};
 use self::threads::Threads;
 use crate::cron::CronEntry;
-use crate::facts::{JobsLapsed, JobsUnsettled};
+use crate::facts::{JobsLapsed, JobsUnsettled, ToolMissing};
 use crate::fetcher::{self, Fetcher, Lanes};
-use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
+use crate::job::{self, Claimed, Ending, JobId, Millis, Settled, State, settle};
 use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, Want};
 
@@ -44,6 +43,10 @@ const LOOP: &str = "clutch-jobs";
 const RENEWAL: &str = "clutch-renewal";
 const UPKEEP: &str = "clutch-upkeep";
 const WATCH: &str = "clutch-watch";
+
+/// Pause before a job is claimed again whose tool the workers did not have, and the age from which that fails it.
+const UNKNOWN_PAUSE_MS: Millis = 5_000;
+const UNKNOWN_MS_MAX: Millis = 24 * 3600 * 1000;
 
 /// Most names of tools that are remembered; the target's own are far fewer.
 const FUNCTIONS_MAX: usize = 10_000;
@@ -196,6 +199,8 @@ struct Loop {
     runner: Runner,
     machine: Fetcher,
     functions: HashMap<String, FunctionId>,
+    /// Names of tools that the workers do not have, of which the log has told.
+    missing: HashSet<String>,
     running: HashMap<usize, RunningJob>,
     /// Notes of running jobs, by their keys.
     noted: HashMap<usize, Noted>,
@@ -211,6 +216,7 @@ impl Loop {
             runner: new_runner(shared.config.lease),
             machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: HashMap::new(),
+            missing: HashSet::new(),
             running: HashMap::new(),
             noted: HashMap::new(),
             settled: Vec::new(),
@@ -223,7 +229,7 @@ impl Loop {
         while !self.is_over() {
             self.count_slots();
             let now = Instant::now();
-            let notes = match self.machine.step(now) {
+            let news = match self.machine.step(now) {
                 fetcher::Step::Round { limit } => {
                     self.round(limit);
                     self.shared.inbox.take()
@@ -234,7 +240,7 @@ impl Loop {
                 }
                 fetcher::Step::Wait(until) => self.shared.inbox.wait(until.min(self.slots_at)),
             };
-            self.read(notes);
+            self.read(news);
         }
         // What still runs can be another's at once. A store that did not answer is not waited for: its lease lapses.
         if !self.machine.is_failing() {
@@ -260,14 +266,17 @@ impl Loop {
         self.machine.on(fetcher::Event::Slots(slots), now);
     }
 
-    fn read(&mut self, notes: Vec<Note>) {
+    fn read(&mut self, news: News) {
         let now = Instant::now();
-        for note in notes {
+        // What a job said comes before its end.
+        for (key, said) in news.said {
+            self.said(key, said);
+        }
+        for note in news.notes {
             match note {
                 Note::Arrived => self.machine.on(fetcher::Event::Arrived, now),
                 Note::Quiet(quiet) => self.machine.on(fetcher::Event::Quiet(quiet), now),
                 Note::Answered { key, outcome } => self.answered(key, outcome),
-                Note::Said { key, payload } => self.said(key, &payload),
             }
         }
     }
@@ -396,7 +405,24 @@ impl Loop {
             return self.machine.on(fetcher::Event::Dropped, Instant::now());
         }
         let ending = if one.is_cancelled { Ending::Cancelled } else { answer::ending(&one.job, outcome, job::now()) };
+        let ending = self.put_off_unknown(&one.job, ending);
         self.settle(&one.job, ending);
+    }
+
+    /// A tool that these workers do not have is no fault of the job: while new code is rolled out, others have it.
+    fn put_off_unknown(&mut self, job: &Claimed, ending: Ending) -> Ending {
+        match ending {
+            Ending::Failed(error)
+                if error.kind == answer::NO_SUCH_TOOL && error.at < job.created_at + UNKNOWN_MS_MAX =>
+            {
+                if self.missing.len() < FUNCTIONS_MAX && self.missing.insert(job.tool.clone()) {
+                    let (front, tool, id) = (self.shared.config.name.clone(), job.tool.clone(), job.id.clone());
+                    self.shared.telemetry.emit(|| ToolMissing { front, tool, job: id, reason: error.message.clone() });
+                }
+                Ending::PutOff { ms: UNKNOWN_PAUSE_MS, reason: error.message }
+            }
+            ending => ending,
+        }
     }
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
@@ -417,15 +443,13 @@ impl Loop {
         self.settled.push(settled);
     }
 
-    /// A job says something while it runs. Of what it says often, the last is kept.
-    fn said(&mut self, key: usize, payload: &Payload) {
+    /// A job has said something while it runs. Of what it says often, the last is kept.
+    fn said(&mut self, key: usize, said: Noted) {
         let Some(one) = self.running.get(&key).filter(|one| !one.is_dropped) else { return };
-        let noted = self.noted.entry(key).or_insert_with(|| Noted {
-            id: one.job.id.clone(),
-            attempt: one.job.attempt,
-            ..Noted::default()
-        });
-        answer::note(payload, noted);
+        let noted = self.noted.entry(key).or_default();
+        (noted.id, noted.attempt) = (one.job.id.clone(), one.job.attempt);
+        noted.checkpoint = said.checkpoint.or(noted.checkpoint.take());
+        noted.progress = said.progress.or(noted.progress.take());
         self.machine.on(fetcher::Event::Noted, Instant::now());
     }
 }

@@ -276,6 +276,16 @@ pub trait Store: Send + Sync {
     /// As people name it, without secrets.
     fn name(&self) -> &str;
 
+    /// Refuses a job that the store has no place for, whatever it contains: before it goes along with others'.
+    fn check(&self, _job: &NewJob) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether an enqueue that fails with [`StoreError::Unusable`] has surely written nothing.
+    fn undoes(&self) -> bool {
+        false
+    }
+
     /// All of them, or none. They are durable when this returns.
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>>;
 

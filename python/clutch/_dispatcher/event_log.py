@@ -192,6 +192,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
         logging.ERROR if event["next_s"] is None else logging.WARNING,
         f"pool {event['pool']}: {job_failed(event)}",
     ),
+    "tool_missing": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: job {event['job']} waits for workers that know its tool '{event['tool']}', for a day: "
+            f"{event['reason']}"
+        ),
+    ),
     "jobs_lapsed": about_pool(
         logging.WARNING,
         lambda event: (

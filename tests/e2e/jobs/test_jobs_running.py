@@ -35,7 +35,7 @@ from support.rendezvous import Guest, Rendezvous
 JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
 LEASES_SECONDS = 2.5
-"""More than two leases of a worker here. Nothing tells when one would have lapsed by somebody's clock."""
+"""More than two leases of a worker here."""
 BEEPS = json.dumps([{"at": 0, "attempt": 1, "kind": "raised", "message": "\x1b[2J", "traceback": "\x1b]0;x\x07"}])
 
 
@@ -173,7 +173,7 @@ def test_a_dispatcher_that_was_stopped_past_its_lease_keeps_its_jobs(tmp_path: P
         job = jobs.enqueue("wait_at", place.port)
         guest = place.guest()
         os.kill(server.process.pid, signal.SIGSTOP)
-        time.sleep(LEASES_SECONDS)
+        let_leases_pass()
         os.kill(server.process.pid, signal.SIGCONT)
         guest.let_go()
         soon(lambda: jobs.stats()["default"].completed)
@@ -190,7 +190,7 @@ def test_a_dispatcher_without_its_store_past_its_lease_keeps_its_jobs(tmp_path: 
             limit = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
             guest.let_go()
             server.err.wait("its jobs wait until that is over")
-            time.sleep(LEASES_SECONDS)
+            let_leases_pass()
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limit)
             soon(lambda turn=turn: jobs.stats()["default"].completed == turn + 1)
             has_run_once(jobs, job)
@@ -202,7 +202,7 @@ def test_a_file_that_is_locked_past_the_lease_makes_no_job_run_twice(tmp_path: P
     with running_jobs(tmp_path, jobs, dispatchers) as (place, guests, ids):
         with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            time.sleep(LEASES_SECONDS)
+            let_leases_pass()
             other.execute("ROLLBACK")
         finish(jobs, place, guests, ids)
 
@@ -216,7 +216,7 @@ def test_a_redis_that_stands_still_past_the_lease_makes_no_job_run_twice(
     with running_jobs(tmp_path, jobs, dispatchers) as (place, guests, ids):
         for _ in range(2):
             redis.stop_answering()
-            time.sleep(LEASES_SECONDS)
+            let_leases_pass()
             redis.answer_again()
             redis.ask("PING")
         finish(jobs, place, guests, ids)
@@ -236,7 +236,7 @@ def running_jobs(
 
 def finish(jobs: clutch.Jobs, place: Rendezvous, guests: list[Guest], ids: list[str]) -> None:
     """Whoever looks after the store has time to do it wrong."""
-    time.sleep(LEASES_SECONDS)
+    let_leases_pass()
     assert place.nobody_waits() and not any(guest.is_gone() for guest in guests)
     for guest in guests:
         guest.let_go()
@@ -244,6 +244,12 @@ def finish(jobs: clutch.Jobs, place: Rendezvous, guests: list[Guest], ids: list[
     assert place.nobody_waits()
     for job in ids if not jobs.url.startswith("sidekiq") else []:  # which keeps no completed jobs
         has_run_once(jobs, job)
+
+
+def let_leases_pass() -> None:
+    """Nothing tells when one would have lapsed by somebody's clock."""
+    until = time.monotonic() + LEASES_SECONDS
+    soon(lambda: time.monotonic() >= until)
 
 
 def has_run_once(jobs: clutch.Jobs, job: str) -> None:

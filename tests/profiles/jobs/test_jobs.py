@@ -13,7 +13,8 @@ import pytest
 
 import clutch
 from clutch.testing import children, watch
-from support.jobs_house import WAIT_SECONDS, JobsHouse
+from support.clutch_process import WAIT_SECONDS
+from support.jobs_house import JobsHouse
 from support.rendezvous import Rendezvous
 from support.shapes import Shape
 
@@ -106,10 +107,11 @@ def test_failure_46_arguments_that_do_not_fit_are_dead_with_the_reason(house: Jo
     assert "n: Input should be a valid integer" in ended.errors[0].message
 
 
-def test_failure_46_a_tool_that_workers_do_not_know_yet_is_tried_again(house: JobsHouse) -> None:
-    ended = house.ended(house.jobs.options(retry=1, backoff=0).enqueue("dubble", 1))
-    assert (ended.state, [error.kind for error in ended.errors]) == ("dead", ["no_such_tool"] * 2)
-    assert "nearest: double; do all workers have the code" in ended.errors[0].message
+def test_failure_46_a_tool_that_workers_do_not_know_yet_waits_for_those_that_do(house: JobsHouse) -> None:
+    job = house.jobs.options(retry=0).enqueue("dubble", 1)
+    found = house.until(job, lambda found: found.state == "scheduled")
+    assert (found.attempt, found.errors) == (0, ()), "it was no attempt"
+    assert found.reason is not None and "nearest: double; do all workers have the code" in found.reason
 
 
 @pytest.mark.per_profile

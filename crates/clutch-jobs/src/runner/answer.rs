@@ -13,6 +13,9 @@ use crate::facts::JobFailed;
 use crate::job::{Claimed, DIRECTIVE, Ending, JobError, JobId, Millis, Settled, State};
 use crate::store::Noted;
 
+/// Kind of the error of a job whose tool its worker does not have.
+pub(super) const NO_SUCH_TOOL: &str = "no_such_tool";
+
 /// Puts a job's answer into the inbox of its runner.
 pub(super) struct JobReply {
     pub(super) inbox: Arc<Inbox>,
@@ -22,7 +25,7 @@ pub(super) struct JobReply {
 
 impl Reply for JobReply {
     fn chunk(&self, payload: Payload) {
-        self.inbox.put(Note::Said { key: self.key, payload });
+        self.inbox.say(self.key, |noted| note(&payload, noted));
     }
 
     fn finish(&self, outcome: Outcome, _queued: Option<Duration>) {
@@ -98,7 +101,7 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
         // While new code is rolled out, callers know tools that some workers do not have yet.
         Failure::NoSuchTool { .. } => {
             let message = format!("{failure}; do all workers have the code of who enqueued it?");
-            Ending::Failed(error(job, now, "no_such_tool", message, String::new()))
+            Ending::Failed(error(job, now, NO_SUCH_TOOL, message, String::new()))
         }
         Failure::Poisoned { .. } => Ending::Impossible(told("poisoned", "")),
         Failure::Expired(expired) => expired_as(job, now, told("deadline", &expired.stacks)),

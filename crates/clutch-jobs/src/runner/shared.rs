@@ -1,7 +1,7 @@
 //! State that the threads of a runner share: notes for the loop, counters, why it cannot go on, and the order to stop;
 //! and the threads beside the loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::telemetry::Emitter;
 use clutch_pool::work::Outcome;
-use clutch_wire::Payload;
 use clutch_wire::sync::{Condvar, Mutex};
 
 use super::unserved::Unserved;
@@ -19,7 +18,7 @@ use crate::cron::Cron;
 use crate::facts::{JobsRescued, QueueUnserved, StoreLost, StoreRecovered};
 use crate::job;
 use crate::maintenance::{Duty, Maintenance, Performed};
-use crate::store::{QueueStats, Store, Upkeep};
+use crate::store::{Noted, QueueStats, Store, Upkeep};
 
 /// Interval at which the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -40,34 +39,57 @@ const WATCH_WAIT: Duration = Duration::from_millis(500);
 /// Messages to the loop.
 pub(super) enum Note {
     Answered { key: usize, outcome: Outcome },
-    Said { key: usize, payload: Payload },
     Arrived,
     Quiet(bool),
+}
+
+/// What has come for the loop.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) notes: Vec<Note>,
+    /// By running job, the last of each kind that it said: a loop that waits for its store keeps no more of them.
+    pub(super) said: HashMap<usize, Noted>,
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.notes.is_empty() && self.said.is_empty()
+    }
 }
 
 /// Inbox of the loop.
 #[derive(Default)]
 pub(super) struct Inbox {
-    notes: Mutex<Vec<Note>>,
+    news: Mutex<News>,
     came: Condvar,
 }
 
 impl Inbox {
     pub(super) fn put(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        notes.push(note);
-        if notes.len() == 1 {
+        self.add(|news| news.notes.push(note));
+    }
+
+    /// A running job has said something.
+    pub(super) fn say(&self, key: usize, note: impl FnOnce(&mut Noted)) {
+        self.add(|news| note(news.said.entry(key).or_default()));
+    }
+
+    fn add(&self, add: impl FnOnce(&mut News)) {
+        let mut news = self.news.lock();
+        let is_first = news.is_empty();
+        add(&mut news);
+        if is_first {
             self.came.notify_one();
         }
     }
 
-    pub(super) fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock())
+    pub(super) fn take(&self) -> News {
+        std::mem::take(&mut *self.news.lock())
     }
 
-    pub(super) fn wait(&self, until: Instant) -> Vec<Note> {
-        let (mut notes, _) = self.came.wait_until(self.notes.lock(), until, |notes| !notes.is_empty());
-        std::mem::take(&mut *notes)
+    pub(super) fn wait(&self, until: Instant) -> News {
+        let (mut news, _) = self.came.wait_until(self.news.lock(), until, |news| !news.is_empty());
+        std::mem::take(&mut *news)
     }
 }
 

@@ -354,6 +354,10 @@ impl Store for Sidekiq {
         &self.link.name
     }
 
+    fn check(&self, job: &NewJob) -> Result<()> {
+        payload::check(job)
+    }
+
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
         let mut targets = Vec::with_capacity(jobs.len());
         let mut enqueued = Vec::with_capacity(jobs.len());

@@ -156,6 +156,10 @@ impl Store for Sqlite {
         &self.name
     }
 
+    fn undoes(&self) -> bool {
+        true
+    }
+
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
         let enqueued = self.write(|transaction| {
             let mut insert = transaction.prepare_cached(INSERT)?;

@@ -281,6 +281,11 @@ struct Arguments<'a> {
     kwargs: Option<&'a RawValue>,
 }
 
+/// Refuses what the format has no place for.
+pub fn check(job: &NewJob) -> Result<()> {
+    args_of(job).map(drop)
+}
+
 fn args_of(job: &NewJob) -> Result<&RawValue> {
     let refused =
         |what: &str| Err(StoreError::Refused(format!("job of '{}': the format of Sidekiq has no {what}", job.tool)));
