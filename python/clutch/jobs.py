@@ -361,10 +361,13 @@ class Jobs:
 
         They are read in pages. Those that were yielded may be changed meanwhile.
         """
-        before = None
-        while page := self.list(state=state, queue=queue, tool=tool, tag=tag, before=before, limit=PAGE):
+        wanted = {"state": state, "queue": queue, "tool": tool, "tag": tag, "limit": PAGE}
+        page = self.list(**wanted)
+        while page:
+            # Before the caller deletes the last of these, which tells where to go on.
+            following = self.list(**wanted, before=page[-1].id) if len(page) == PAGE else []
             yield from page
-            before = page[-1].id
+            page = following
 
     def stats(self) -> dict[str, Queue]:
         """Return the queues by name, with the number of jobs in each state."""

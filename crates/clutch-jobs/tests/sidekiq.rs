@@ -174,6 +174,27 @@ fn a_failure_is_retried_with_all_its_fields_and_dead_at_last() {
     assert_eq!((site.filed("dead").len(), site.list("queue:default").len()), (0, 1));
 }
 
+/// A client may give an id twice, and even the same job.
+#[test]
+fn two_jobs_with_one_id_run_once_each() {
+    let Some(mut site) = site() else { return };
+    let other = OF_RUBY.replace("\"args\":[", "\"args\":[77,");
+    assert_ne!(other, OF_RUBY);
+    for text in [OF_RUBY, OF_RUBY, &other] {
+        site.push(text);
+    }
+    let claimed = site.round(9, Vec::new(), NOW).claimed;
+    let ids: Vec<_> = claimed.iter().map(|job| job.id.clone()).collect();
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 3, "{ids:?}");
+    assert_eq!(site.store.renew(&runner(), &ids, NOW).unwrap(), Some(Renewed::default()), "all three are its own");
+    for job in &claimed {
+        site.end(job, Ending::Returned("null".to_owned()), NOW);
+    }
+    site.store.renew(&runner(), &[], NOW).unwrap();
+    assert!(site.round(9, Vec::new(), NOW).claimed.is_empty());
+    assert_eq!(site.list("queue:backup::host:7:abc::default").len(), 0);
+}
+
 #[test]
 fn a_retry_has_a_queue_of_its_own() {
     let Some(mut site) = site() else { return };

@@ -66,15 +66,14 @@ pub struct Sidekiq {
     namespace: String,
     times: Times,
     work: &'static str,
-    /// Jobs that runners of this program have fetched, by id: settled by their very bytes.
-    held: Mutex<HashMap<JobId, Held>>,
+    /// Jobs that runners of this program have fetched, by runner and id: settled by their very bytes.
+    held: Mutex<HashMap<String, HashMap<JobId, Held>>>,
     /// Queues that they have asked for.
     queues: Arc<Mutex<BTreeSet<String>>>,
     opened_at: Millis,
 }
 
 struct Held {
-    runner: String,
     queue: String,
     text: String,
     payload: Payload,
@@ -184,7 +183,7 @@ impl Sidekiq {
     fn note(&self, runner: &Runner, report: &Report) {
         let mut held = self.held.lock();
         for noted in &report.noted {
-            let known = held.get_mut(&noted.id).filter(|known| known.runner == runner.name);
+            let known = held.get_mut(&runner.name).and_then(|own| own.get_mut(&noted.id));
             if let Some(known) = known.filter(|known| known.payload.attempt() == noted.attempt)
                 && noted.checkpoint.is_some()
             {
@@ -198,7 +197,7 @@ impl Sidekiq {
         let held = self.held.lock();
         let (mut ended, mut lost) = (Vec::new(), Vec::new());
         for settled in &report.settled {
-            let known = held.get(&settled.id).filter(|known| known.runner == runner.name);
+            let known = held.get(&runner.name).and_then(|own| own.get(&settled.id));
             match known.filter(|known| known.payload.attempt() == settled.attempt) {
                 Some(known) => ended.push(Ended {
                     settled,
@@ -216,6 +215,7 @@ impl Sidekiq {
     fn fetched(&self, runner: &Runner, values: Value, now: Millis) -> Result<Vec<Claimed>> {
         let (mut claimed, mut broken) = (Vec::new(), Vec::new());
         let mut held = self.held.lock();
+        let own = held.entry(runner.name.clone()).or_default();
         let mut values = list(values).into_iter().filter_map(text);
         while let (Some(queue), Some(text)) = (values.next(), values.next()) {
             let Some(payload) = Payload::parse(&text) else {
@@ -223,9 +223,15 @@ impl Sidekiq {
                 broken.push(Move { key: backup_of(&runner.name, &queue), kind: "list", text, target });
                 continue;
             };
-            let job = payload.claimed(queue.clone());
-            let one = Held { runner: runner.name.clone(), queue, text, payload, at: now, checkpoint: None };
-            held.insert(job.id.clone(), one);
+            let mut job = payload.claimed(queue.clone());
+            // A client may give an id twice: each is a job, and is settled by itself.
+            let mut nr = 1;
+            while own.contains_key(&job.id) {
+                nr += 1;
+                job.id = format!("{}#{nr}", payload.jid());
+            }
+            let one = Held { queue, text, payload, at: now, checkpoint: None };
+            own.insert(job.id.clone(), one);
             claimed.push(job);
         }
         drop(held);
@@ -314,7 +320,7 @@ impl Sidekiq {
     /// Returns the running jobs of a runner by id, as Sidekiq shows them.
     fn work_of(&self, runner: &Runner) -> Vec<(JobId, String)> {
         let held = self.held.lock();
-        let own = held.iter().filter(|(_, one)| one.runner == runner.name);
+        let own = held.get(&runner.name).into_iter().flatten();
         own.map(|(id, one)| {
             let work = json!({"queue": one.queue, "payload": one.text, "run_at": one.at / 1000});
             (id.clone(), work.to_string())
@@ -394,11 +400,9 @@ impl Store for Sidekiq {
         let mut values = list(answer).into_iter();
         let late = values.next().map(list).unwrap_or_default().into_iter().filter_map(parsed::<usize>);
         lost.extend(late.filter_map(|at| ended.get(at)).map(|one| one.settled.id.clone()));
-        let mut held = self.held.lock();
-        for one in &ended {
-            held.remove(&one.settled.id);
+        if let Some(own) = self.held.lock().get_mut(&runner.name) {
+            ended.iter().for_each(|one| drop(own.remove(&one.settled.id)));
         }
-        drop(held);
         let claimed = self.fetched(runner, values.next().unwrap_or(Value::Nil), now)?;
         let has_no_lease = values.next().and_then(parsed) == Some(0);
         Ok(Round { claimed, lost, has_no_lease, again_in: None })
@@ -417,38 +421,43 @@ impl Store for Sidekiq {
             }
         })?;
         if answer == Value::Nil {
-            self.held.lock().retain(|_, one| one.runner != runner.name);
+            self.held.lock().remove(&runner.name);
             return Ok(None);
         }
         let mut values = list(answer).into_iter();
         let cancelling: BTreeSet<_> = values.next().map(texts).unwrap_or_default().into_iter().collect();
         let held: BTreeSet<&str> = held.iter().map(String::as_str).collect();
+        let mut own_texts = HashMap::<(String, String), Vec<JobId>>::new();
+        if let Some(known) = self.held.lock().get_mut(&runner.name) {
+            known.retain(|id, _| held.contains(id.as_str()));
+            for (id, one) in known {
+                own_texts.entry((one.queue.clone(), one.text.clone())).or_default().push(id.clone());
+            }
+        }
         let (mut surplus, mut own) = (Vec::new(), BTreeSet::new());
         let mut values = values.filter_map(text);
         while let (Some(queue), Some(text)) = (values.next(), values.next()) {
-            let id = Payload::parse(&text).map(|payload| payload.jid());
-            if let Some(id) = id.as_ref().and_then(|id| held.get(id.as_str())) {
-                own.insert(*id);
+            let key = (queue, text);
+            if let Some(id) = own_texts.get_mut(&key).and_then(Vec::pop) {
+                own.insert(id);
                 continue;
             }
-            if let Some(id) = &id {
-                self.held.lock().remove(id);
-            }
-            let is_cancelled = id.is_some_and(|id| cancelling.contains(&id));
-            let target = match is_cancelled {
+            let (queue, text) = key;
+            let id = Payload::parse(&text).map(|payload| payload.jid());
+            let target = match id.is_some_and(|id| cancelling.contains(&id)) {
                 true => Target::nowhere(),
                 false => Target { place: "front", queue: queue.clone(), at: now, text: text.clone() },
             };
             surplus.push(Move { key: backup_of(&runner.name, &queue), kind: "list", text, target });
         }
         self.make_moves(&surplus)?;
-        let lost = held.difference(&own).map(|id| (*id).to_owned()).collect();
+        let lost = held.iter().filter(|id| !own.contains(**id)).map(|id| (*id).to_owned()).collect();
         let cancelled = cancelling.into_iter().filter(|id| held.contains(id.as_str())).collect();
         Ok(Some(Renewed { cancelled, lost }))
     }
 
     fn leave(&self, runner: &Runner) -> Result<()> {
-        self.held.lock().retain(|_, one| one.runner != runner.name);
+        self.held.lock().remove(&runner.name);
         self.link.run(&LEAVE, |cmd| {
             cmd.arg(&runner.name).arg(self.work);
         })?;
@@ -552,7 +561,7 @@ impl Store for Sidekiq {
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
         let (connection, root, queues) = (self.link.connect()?, self.link.root.clone(), self.queues.clone());
-        Ok(Box::new(Heads { connection, root, queues, last: None }))
+        Ok(Box::new(Heads::new(connection, root, queues)))
     }
 
     /// Others look at the time of it, too: Exq's monitors, and Sidekiq's pages.

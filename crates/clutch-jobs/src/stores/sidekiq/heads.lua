@@ -1,9 +1,9 @@
--- ARGV: names of queues; none: all. Returns what tells whether one has got a job since: how long each is, and its
--- newest job.
+-- ARGV: names of queues; none: all. Returns how long those are that have jobs and are not paused, so that a runner with
+-- a free slot finds some.
 local told = {}
 local queues = #ARGV > 0 and ARGV or call('SMEMBERS', n .. 'queues')
-for nr, queue in ipairs(queues) do
-  local key = n .. 'queue:' .. queue
-  told[nr] = call('LLEN', key) .. redis.sha1hex(call('LINDEX', key, 0) or '')
+for _, queue in ipairs(queues) do
+  local length = call('LLEN', n .. 'queue:' .. queue)
+  if length > 0 and call('SISMEMBER', n .. 'paused', queue) == 0 then told[#told + 1] = queue .. ' ' .. length end
 end
-return table.concat(told, ' ')
+return table.concat(told, '\n')

@@ -14,6 +14,9 @@ use super::payload::Payload;
 /// Number of jobs that are read at a time.
 const PAGE: usize = 500;
 
+/// Number of searches for a job that moves meanwhile.
+const LOOKS: usize = 2;
+
 /// A list or a sorted set of jobs.
 pub struct Place {
     /// After the namespace.
@@ -142,22 +145,31 @@ impl Places<'_> {
         Ok(scored(self.link.query(cmd.arg(key).arg(from).arg(last).arg("WITHSCORES"))?))
     }
 
-    /// Until it is found.
+    /// Until it is found: in the order in which jobs go, so that one that goes on meanwhile is met further on; and again,
+    /// since one that fails goes back.
     pub fn find(&self, id: &str) -> Result<Option<(Place, Found)>> {
-        for place in self.of(None)? {
-            let mut found = None;
-            let _ = self.each(&place, |one| {
-                if one.payload.jid() != id {
-                    return ControlFlow::Continue(());
+        for _ in 0..LOOKS {
+            for state in [State::Scheduled, State::Available, State::Running, State::Dead] {
+                for place in self.of(Some(state))? {
+                    if let Some(found) = self.find_at(&place, id)? {
+                        return Ok(Some((place, found)));
+                    }
                 }
-                found = Some(one);
-                ControlFlow::Break(())
-            })?;
-            if let Some(found) = found {
-                return Ok(Some((place, found)));
             }
         }
         Ok(None)
+    }
+
+    fn find_at(&self, place: &Place, id: &str) -> Result<Option<Found>> {
+        let mut found = None;
+        let _ = self.each(place, |one| {
+            if one.payload.jid() != id {
+                return ControlFlow::Continue(());
+            }
+            found = Some(one);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 }
 
