@@ -25,7 +25,7 @@ from clutch._jobs.written import Called, arguments_of, called_of, note_tool, wri
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import under_folder, without_password
-from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed
+from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed, StoreUnavailable
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
 __all__ = [
@@ -265,6 +265,11 @@ class Jobs:
 
     def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
         """Returns jobs that differ in their arguments as JSON. No keyword of these is an option."""
+        if isinstance(many, str | bytes | bytearray):
+            raise TypeError(
+                f"arguments of enqueue_many are {type(many).__name__}, each letter of which would be a job: give a "
+                "list of arguments, or use enqueue for one job"
+            )
         called, by_name = self._called(tool), self._offers["keywords"]
         options = self._options.over(called.defaults)
         texts = []
@@ -409,23 +414,32 @@ class Jobs:
 
         The result is kept only if the job was enqueued with `result=` and the time for that, at least a second. Raises
         `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job, or
-        where its result was not kept or has expired: `get(job).state` tells how it ended.
+        where its result was not kept or has expired: `get(job).state` tells how it ended. A store that is out of reach
+        is waited for as well; `StoreUnavailable` is raised if it still is when the time is over.
         """
+        lost: StoreUnavailable | None = None
         for wait in looks(timeout):
-            outcome = self._ended(job)
+            try:
+                outcome, lost = self._ended(job), None
+            except StoreUnavailable as error:
+                outcome, lost = None, error
             if outcome is not None:
                 return result_of(outcome)
             time.sleep(wait)
-        raise TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
+        raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
 
     async def aresult(self, job: str, timeout: Seconds | None = None) -> Any:
         """`result` for asyncio."""
+        lost: StoreUnavailable | None = None
         for wait in looks(timeout):
-            outcome = await asyncio.to_thread(self._ended, job)
+            try:
+                outcome, lost = await asyncio.to_thread(self._ended, job), None
+            except StoreUnavailable as error:
+                outcome, lost = None, error
             if outcome is not None:
                 return result_of(outcome)
             await asyncio.sleep(wait)
-        raise TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
+        raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
 
     def _ended(self, job: str) -> Job | None:
         found = self.get(job)

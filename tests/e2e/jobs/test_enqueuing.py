@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -716,7 +717,29 @@ def test_greenlets_enqueue_while_others_run(tmp_path: Path) -> None:
     assert told.stdout.split() == ["20", "True"]
 
 
+@pytest.mark.parametrize("text", ["abc", b"abc", bytearray(b"abc")])
+def test_letters_are_no_arguments(jobs: Jobs, text: Any) -> None:
+    with pytest.raises(TypeError, match="each letter of which would be a job: give a list"):
+        jobs.enqueue_many("send", text)
+    assert jobs.stats() == {}
+
+
 # ---- waiting for results
+
+
+def test_a_result_is_waited_for_while_the_store_cannot_be_reached(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        jobs = Jobs(server.url)
+        job = jobs.enqueue("send", 1)
+        server.kill()
+        with pytest.raises(StoreError):
+            jobs.result(job, 0.01)
+        with ThreadPoolExecutor() as aside:
+            waits = aside.submit(jobs.result, job, 30)
+            server.start()
+            jobs.cancel(job)
+            with pytest.raises(clutch.JobFailed, match="is cancelled"):
+                waits.result(30)
 
 
 def test_waiting_for_a_result_has_an_end(jobs: Jobs) -> None:
