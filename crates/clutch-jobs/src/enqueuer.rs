@@ -43,6 +43,9 @@ impl Strategy {
     }
 }
 
+/// Most jobs that one caller enqueues at a time: the store does nothing for others meanwhile.
+const JOBS_MAX: usize = 100_000;
+
 /// Most jobs of one trip, and most bytes of what they carry; one entry may have more.
 const TRIP_JOBS_MAX: usize = 1000;
 const TRIP_BYTES_MAX: usize = 8 << 20;
@@ -228,6 +231,10 @@ impl Enqueuer {
 
     /// Before a job joins others, which it would take along.
     fn check(&self, jobs: &[NewJob]) -> Result<()> {
+        if jobs.len() > JOBS_MAX {
+            let count = jobs.len();
+            return Err(StoreError::Refused(format!("{count} jobs at a time: at most {JOBS_MAX} are taken")));
+        }
         jobs.iter().try_for_each(|job| {
             job.check().map_err(StoreError::Refused)?;
             self.stores[0].check(job)

@@ -719,7 +719,7 @@ def test_greenlets_enqueue_while_others_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["abc", b"abc", bytearray(b"abc")])
 def test_letters_are_no_arguments(jobs: Jobs, text: Any) -> None:
-    with pytest.raises(TypeError, match="each letter of which would be a job: give a list"):
+    with pytest.raises(TypeError, match="each letter of which would be a job: give a"):
         jobs.enqueue_many("send", text)
     assert jobs.stats() == {}
 

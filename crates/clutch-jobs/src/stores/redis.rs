@@ -57,10 +57,7 @@ use crate::store::{
 /// Schema that this version reads and writes.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Most jobs that are enqueued at a time: the server does nothing else meanwhile.
-const ENQUEUE_MAX: usize = 100_000;
-
-/// The same of jobs with a record, which take longer, and so many arguments that Redis 6 refuses more.
+/// Most jobs with a record that are enqueued at a time: they take longer, and so many arguments that Redis 6 refuses more.
 const RECORDS_MAX: usize = 20_000;
 
 /// Most jobs that one step of a list looks at.
@@ -346,10 +343,6 @@ impl Store for Redis {
     }
 
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
-        if jobs.len() > ENQUEUE_MAX {
-            let count = jobs.len();
-            return Err(StoreError::Refused(format!("{count} jobs at a time: at most {ENQUEUE_MAX} are taken")));
-        }
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
