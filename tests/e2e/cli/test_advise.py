@@ -129,7 +129,8 @@ def test_threads_that_compete_for_the_gil(tmp_path: Path) -> None:
         assert found["options"]["workers"] == usable_cpus()
         assert "threads compete for the GIL: GET / takes " in found["advice"] and " alone, " in found["advice"]
         (pace,) = found["figures"]["paces"]
-        assert (pace["what"], pace["alone"]) == ("GET /", 10) and pace["beside_s"] > pace["alone_s"]
+        # Under the load one may run alone as well.
+        assert pace["what"] == "GET /" and pace["alone"] >= 10 and pace["beside_s"] > pace["alone_s"]
 
 
 def test_an_async_tool_on_process(tmp_path: Path, rendezvous: Rendezvous) -> None:
