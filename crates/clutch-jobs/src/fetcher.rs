@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The first wait after a failure of the store, and the longest.
+/// The first wait after a failure of the store, and the longest: half of the time between two renewals, if that is less.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(2);
 
@@ -154,8 +154,8 @@ struct Outage {
 }
 
 impl Outage {
-    fn failed(&mut self, is_round: bool, now: Instant) {
-        let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_LONGEST);
+    fn failed(&mut self, is_round: bool, longest: Duration, now: Instant) {
+        let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures += 1;
         self.of_rounds |= is_round;
         self.retry_at = Some(now + wait);
@@ -225,7 +225,7 @@ impl Fetcher {
             Event::Dropped => self.running -= 1,
             Event::Refused => self.claims.from = now + REFUSED_PAUSE,
             Event::Failed { is_round } => {
-                self.outage.failed(is_round, now);
+                self.outage.failed(is_round, RETRY_LONGEST.min(self.renewal / 2), now);
                 self.claims.may_have = true;
                 // Whether its last round was carried out, it does not know: what it holds is made sure of first.
                 self.renew_at = now;

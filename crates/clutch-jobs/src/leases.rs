@@ -4,9 +4,10 @@
 //! when each counter has stood, and a lease is over when that is as long as the lease. Two rules keep an outage from
 //! being taken for a death:
 //!
-//! * Time counts only while the store answers the observer: between two looks that succeeded it passes no faster than a
-//!   bit more than the interval of the looks. While the store, the network or the observer itself stood still, no time
-//!   has passed: nobody could have renewed then.
+//! * Time counts only while the store answers the observer: between two looks that succeeded no more of it passes than a
+//!   bit more than their interval, and no more than a small part of the lease. While the store, the network or the
+//!   observer itself stood still, no time has passed: nobody could have renewed then. And a counter must have stood in
+//!   several looks, between which its holder could renew.
 //! * What the observer concludes is a [`Lapsed`]: a name and the counter as it stood. The store takes the lease away only
 //!   if the counter is still that one, within the same transaction or script. So it does not matter how late a command
 //!   arrives.
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Shortest and longest lease that an observer believes: the store may be written by others.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 24 * 3600));
+
+/// Least number of looks in which a counter has stood when its lease is over.
+pub const LOOKS_MIN: u32 = 8;
 
 /// A lease as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,15 +42,13 @@ pub struct Lapsed {
 struct Counter {
     renewals: u64,
     length: Duration,
-    /// By the observer's clock.
-    since: Duration,
+    /// Time for which it has stood while the store answered.
+    stood: Duration,
 }
 
 /// Remembers since when the counters of leases stand.
 #[derive(Debug, Default)]
 pub struct Observer {
-    /// Time in which the store answered.
-    clock: Duration,
     looked_at: Option<Instant>,
     counters: HashMap<String, Counter>,
 }
@@ -56,22 +58,21 @@ impl Observer {
     /// passes between two looks by intention.
     pub fn looked(&mut self, leases: Vec<Lease>, sent: Instant, interval: Duration) {
         let passed = self.looked_at.map_or(Duration::ZERO, |before| sent.saturating_duration_since(before));
+        let passed = passed.min(2 * interval);
         self.looked_at = Some(sent);
-        self.clock += passed.min(2 * interval);
         let mut before = std::mem::take(&mut self.counters);
         for Lease { holder, renewals, length } in leases {
-            let known = before.remove(&holder).filter(|known| known.renewals == renewals);
-            let since = known.map_or(self.clock, |known| known.since);
             let length = length.clamp(LENGTHS.0, LENGTHS.1);
-            self.counters.insert(holder, Counter { renewals, length, since });
+            let known = before.remove(&holder).filter(|known| known.renewals == renewals);
+            let stood = known.map_or(Duration::ZERO, |known| known.stood + passed.min(length / LOOKS_MIN));
+            self.counters.insert(holder, Counter { renewals, length, stood });
         }
     }
 
     /// Returns the leases whose counters have stood for as long as the lease.
     pub fn lapsed(&self) -> Vec<Lapsed> {
-        let stands = |counter: &Counter| self.clock.saturating_sub(counter.since) >= counter.length;
-        let over = self.counters.iter().filter(|(_, counter)| stands(counter));
-        over.map(|(holder, counter)| Lapsed { holder: holder.clone(), renewals: counter.renewals }).collect()
+        let lapsed = self.counters.iter().filter(|(_, counter)| counter.stood >= counter.length);
+        lapsed.map(|(holder, counter)| Lapsed { holder: holder.clone(), renewals: counter.renewals }).collect()
     }
 }
 
@@ -153,10 +154,13 @@ mod tests {
     const HOLDERS: usize = 3;
     const OBSERVERS: usize = 2;
     const SENDERS: usize = HOLDERS + OBSERVERS;
-    const STEP_MS: u64 = 50;
+    const STEP_MS: u64 = 25;
+    /// As the stores' own: who waits for longer gives up, and tries again.
+    const TIMEOUT_MS: u64 = 5_000;
 
     /// A store, three holders and two observers, each of which waits for its answer before it sends the next command.
     struct Model {
+        length: Duration,
         began: Instant,
         ms: u64,
         is_frozen: bool,
@@ -170,8 +174,9 @@ mod tests {
     }
 
     impl Model {
-        fn new() -> Model {
+        fn new(length: Duration) -> Model {
             Model {
+                length,
                 began: Instant::now(),
                 ms: 0,
                 is_frozen: false,
@@ -184,12 +189,16 @@ mod tests {
             }
         }
 
+        fn length_ms(&self) -> u64 {
+            self.length.as_millis() as u64
+        }
+
         fn carry_out(&mut self, sender: usize) {
             let Some((sent_ms, lapsed)) = self.sent[sender].take() else { return };
             if sender < HOLDERS {
                 // A command may arrive when who sent it is dead.
                 self.counters[sender] = self.counters[sender].map(|counter| counter + 1);
-                self.next_ms[sender] = self.ms + LENGTH.as_millis() as u64 / 3;
+                self.next_ms[sender] = self.ms + self.length_ms() / 3;
                 return;
             }
             for one in lapsed {
@@ -200,7 +209,10 @@ mod tests {
                 }
             }
             let leases = self.counters.iter().enumerate();
-            let leases = leases.filter_map(|(nr, counter)| Some(lease(&nr.to_string(), (*counter)?))).collect();
+            let length = self.length;
+            let lease =
+                |(nr, counter): (usize, &Option<u64>)| Some(Lease { length, ..lease(&nr.to_string(), (*counter)?) });
+            let leases = leases.filter_map(lease).collect();
             let sent = self.began + Duration::from_millis(sent_ms);
             self.observers[sender - HOLDERS].looked(leases, sent, INTERVAL);
             self.next_ms[sender] = self.ms + INTERVAL.as_millis() as u64;
@@ -210,6 +222,11 @@ mod tests {
             for _ in 0..ms.div_ceil(STEP_MS) {
                 self.ms += STEP_MS;
                 for sender in 0..SENDERS {
+                    if self.sent[sender].as_ref().is_some_and(|(at, _)| self.ms >= at + TIMEOUT_MS) {
+                        self.sent[sender] = None;
+                        // As a fetcher and the upkeep do.
+                        self.next_ms[sender] = self.ms + if sender < HOLDERS { self.length_ms() / 6 } else { 600 };
+                    }
                     let is_still = if sender < HOLDERS { self.dead[sender] } else { self.stopped[sender - HOLDERS] };
                     if is_still || self.sent[sender].is_some() || self.ms < self.next_ms[sender] {
                         continue;
@@ -242,13 +259,14 @@ mod tests {
     proptest! {
         #[test]
         fn who_lives_keeps_its_lease_whatever_stands_still_and_who_is_dead_loses_it(
-            choices in prop::collection::vec(choice(), 0..60)
+            choices in prop::collection::vec(choice(), 0..60),
+            seconds in prop_oneof![Just(1u64), Just(2), Just(5), Just(30)],
         ) {
-            let mut model = Model::new();
+            let mut model = Model::new(Duration::from_secs(seconds));
             choices.iter().for_each(|choice| model.choose(choice));
             model.thaw(&[]);
             model.stopped = [false; OBSERVERS];
-            model.pass(2 * LENGTH.as_millis() as u64);
+            model.pass(2 * model.length_ms() + 10_000);
             for holder in 0..HOLDERS {
                 prop_assert_eq!(model.counters[holder].is_none(), model.dead[holder], "{}", holder);
             }

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::cron::Cron;
 use crate::job::Millis;
-use crate::leases::{Lapsed, Observer};
+use crate::leases::{LOOKS_MIN, Lapsed, Observer};
 use crate::store::{Led, Tick, Upkeep};
 
 /// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
-/// for a time before the next that was known.
+/// for a time before the next that was known. With short leases it is less, so that enough looks fall into one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Interval at which others try to lead: the gap when the leader has left.
-const LEAD_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which others try to lead: the gap when the leader has left. The same holds for it.
+const LEAD_INTERVAL: Duration = Duration::from_millis(600);
 
 /// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
 const LEAD_LEASE: Duration = Duration::from_secs(5);
@@ -64,7 +64,10 @@ pub enum Duty {
 
 #[derive(Debug)]
 pub struct Maintenance {
+    /// As leader.
     lease: Duration,
+    look_interval: Duration,
+    lead_interval: Duration,
     cron: Cron,
     leases: Observer,
     leads: bool,
@@ -77,8 +80,19 @@ pub struct Maintenance {
 impl Maintenance {
     /// `lease`: that of the runners.
     pub fn new(lease: Duration, cron: Cron, now: Instant) -> Maintenance {
-        let (lease, leases) = (lease.min(LEAD_LEASE), Observer::default());
-        Maintenance { lease, cron, leases, leads: false, lead_at: now, look_at: now, is_lost: false }
+        let look_interval = LOOK_INTERVAL.min(lease / LOOKS_MIN);
+        let lease = lease.min(LEAD_LEASE);
+        Maintenance {
+            lease,
+            look_interval,
+            lead_interval: LEAD_INTERVAL.min(lease / LOOKS_MIN),
+            cron,
+            leases: Observer::default(),
+            leads: false,
+            lead_at: now,
+            look_at: now,
+            is_lost: false,
+        }
     }
 
     /// Returns the lease as leader.
@@ -108,21 +122,21 @@ impl Maintenance {
                     self.look_at = now;
                 }
                 // Until now, it has looked as often as one that did not lead, or did.
-                let interval = if self.leads { LOOK_INTERVAL } else { LEAD_INTERVAL };
+                let interval = if self.leads { self.look_interval } else { self.lead_interval };
                 self.leases.looked(led.leases, sent, interval);
                 self.leads = led.leads;
-                let longest = if led.leads { Duration::MAX } else { LEAD_INTERVAL };
+                let longest = if led.leads { Duration::MAX } else { self.lead_interval };
                 self.lead_at = now + (self.lease / LEAD_RENEWALS).min(longest);
             }
             Performed::Looked { upkeep, ticks, now: then, sent } => {
                 // Who has only come with ticks was told of no lease.
                 if self.leads {
-                    self.leases.looked(upkeep.leases, sent, LOOK_INTERVAL);
+                    self.leases.looked(upkeep.leases, sent, self.look_interval);
                 }
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
                 let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| millis_until(due, then));
-                let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { LOOK_INTERVAL };
+                let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { self.look_interval };
                 let wait = if is_more { Duration::ZERO } else { due.unwrap_or(longest).min(longest) };
                 // What is due at once and was not staged is due to a clock that went back: not without a pause.
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
@@ -131,7 +145,7 @@ impl Maintenance {
             Performed::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
                 self.leads = false;
-                self.lead_at = now + LEAD_INTERVAL;
+                self.lead_at = now + self.lead_interval;
             }
         }
     }
@@ -252,7 +266,7 @@ mod tests {
     fn who_does_not_lead_has_its_periodic_jobs_enqueued_and_nothing_else() {
         let now = Instant::now();
         let mut one = with_cron(now, false);
-        assert_eq!(one.step(now, 3_599_000), Duty::Wait(now + Duration::from_secs(1)));
+        assert_eq!(one.step(now, 3_599_500), Duty::Wait(now + Duration::from_millis(500)));
         assert_eq!(one.step(now, 3_600_000), Duty::Look { limit: 0 });
         assert_eq!(one.ticks(3_600_000).len(), 1);
         assert_eq!(with_cron(now, true).step(now, 3_600_000), Duty::Look { limit: BATCH });
