@@ -20,10 +20,10 @@ use crate::store::{Led, Tick, Upkeep};
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which others try to lead: the gap when the leader has left. The same holds for it.
-const LEAD_INTERVAL: Duration = Duration::from_millis(600);
+const LEAD_INTERVAL: Duration = Duration::from_millis(375);
 
 /// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
-const LEAD_LEASE: Duration = Duration::from_secs(5);
+const LEAD_LEASE: Duration = Duration::from_secs(3);
 
 /// A leader says so this many times in its lease.
 const LEAD_RENEWALS: u32 = 3;
@@ -266,7 +266,7 @@ mod tests {
     fn who_does_not_lead_has_its_periodic_jobs_enqueued_and_nothing_else() {
         let now = Instant::now();
         let mut one = with_cron(now, false);
-        assert_eq!(one.step(now, 3_599_500), Duty::Wait(now + Duration::from_millis(500)));
+        assert_eq!(one.step(now, 3_599_800), Duty::Wait(now + Duration::from_millis(200)));
         assert_eq!(one.step(now, 3_600_000), Duty::Look { limit: 0 });
         assert_eq!(one.ticks(3_600_000).len(), 1);
         assert_eq!(with_cron(now, true).step(now, 3_600_000), Duty::Look { limit: BATCH });

@@ -253,9 +253,35 @@ fn a_newer_schema_is_not_touched() {
     let Some(server) = server::shared() else { return };
     let url = server.new_url();
     let root = format!("{{{}}}", url.split_once("prefix=").unwrap().1);
-    server.connect().set::<_, _, ()>(format!("{root}:schema"), "2").unwrap();
+    let store = stores::open(&url).unwrap();
+    store.enqueue(&[job()], NOW).unwrap();
+    server.connect().set::<_, _, ()>(format!("{root}:schema"), "3").unwrap();
+    let error = store.look_after(&KEEP, 9, &[], &[], NOW).unwrap_err();
+    assert!(error.to_string().contains("version 3: install a newer"), "while it is open: {error}");
     let error = stores::open(&url).err().unwrap();
     assert!(error.to_string().contains("install a newer one"), "{error}");
+}
+
+#[test]
+fn leases_of_version_1_are_watched() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url();
+    let root = format!("{{{}}}", url.split_once("prefix=").unwrap().1);
+    let mut connection = server.connect();
+    connection.set::<_, _, ()>(format!("{root}:schema"), "1").unwrap();
+    connection.zadd::<_, _, _, ()>(format!("{root}:runners"), "old", 5.0).unwrap();
+    connection.hset::<_, _, _, ()>(format!("{root}:leader"), "name", "gone").unwrap();
+    let store = stores::open(&url).unwrap();
+    let led = store.lead(&runner(), &[]).unwrap();
+    let mut holders: Vec<_> = led.leases.iter().map(|lease| &*lease.holder).collect();
+    holders.sort_unstable();
+    assert_eq!((led.leads, holders), (true, vec!["a", "old"]));
+    assert_eq!(connection.get::<_, String>(format!("{root}:schema")).unwrap(), "2", "older programs are refused");
+    // What somebody has damaged is no lease.
+    connection.hset::<_, _, _, ()>(format!("{root}:renewals"), "a", "no number").unwrap();
+    let other = Runner::new("b".to_owned(), Duration::from_secs(30));
+    let led = store.lead(&other, &[]).unwrap();
+    assert!(led.leads && led.leases.iter().all(|lease| lease.holder != "a"), "{led:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +99,8 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
          VALUES (77, 1, 'default', 0, 't', '{}', 3, 1, 1, '{}'); DELETE FROM clutch_jobs WHERE id = 77; \
          INSERT INTO clutch_runners VALUES ('gone', 'boot', 1); INSERT INTO clutch_starts VALUES ('5/1000 queue:a', 7); \
          INSERT INTO clutch_queues VALUES ('default', 0, 3, NULL); INSERT INTO clutch_cron VALUES ('nightly', 5); \
-         CREATE VIEW app_waiting AS SELECT id FROM clutch_jobs WHERE state = 1; \
+         CREATE TRIGGER app_told AFTER INSERT ON clutch_jobs BEGIN SELECT new.id; END; \
+         CREATE INDEX app_by_tool ON clutch_jobs (tool); CREATE VIEW app_waiting AS SELECT id FROM clutch_jobs WHERE state = 1; \
          CREATE TABLE app_orders (job INTEGER REFERENCES clutch_jobs (id)); INSERT INTO app_orders VALUES (3);",
     )
     .unwrap();
@@ -124,6 +126,8 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
     for text in texts {
         assert!(!text.contains("STRICT") && !text.contains("_3"), "{text}");
     }
+    let mine = "SELECT count(*) FROM sqlite_schema WHERE name IN ('app_told', 'app_by_tool')";
+    assert_eq!(other.query_row(mine, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     let count = |of: &str| other.query_row(&format!("SELECT count(*) FROM {of}"), [], |row| row.get::<_, i64>(0));
     assert_eq!((count("app_waiting").unwrap(), count("clutch_starts").unwrap()), (3, 0));
 }
@@ -201,6 +205,55 @@ fn a_damaged_row_is_dead_by_its_id_and_stops_nobody_else() {
     assert_eq!(store.queues().unwrap()[0].running, 6);
     let lapsed = [Lapsed { holder: "a".to_owned(), renewals: 0 }];
     assert_eq!(store.look_after(&KEEP, 99, &[], &lapsed, NOW).unwrap().rescued, 6);
+}
+
+/// Since the tables are not STRICT, a number may be anything; none of it stops others, or runs for ever.
+#[test]
+fn a_number_that_is_none_stops_nobody_else() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let other = Connection::open(&path).unwrap();
+    let columns = ["rank", "attempts_max", "created_at", "due_at", "deadline_at", "result_ms", "attempt", "rescues"];
+    let values = ["'text'", "x'ff'", "1.5", "-5", "NULL"];
+    let mut damaged = 0;
+    for nr in 0..columns.len() * values.len() * 4 {
+        let (column, value, state) = (columns[nr / 20], values[nr / 4 % 5], nr % 4);
+        store.enqueue(&[job()], NOW).unwrap();
+        let id = other.query_row("SELECT max(id) FROM clutch_jobs", [], |row| row.get::<_, i64>(0)).unwrap();
+        let set =
+            format!("UPDATE clutch_jobs SET state = {state}, runner = 'gone', {column} = {value} WHERE id = {id}");
+        // Some columns have to have a value.
+        damaged += other.execute(&set, []).unwrap_or_default();
+    }
+    assert!(damaged > 100);
+    let sound = store.enqueue(&[job()], NOW).unwrap()[0].id.clone();
+    for value in ["'text'", "-7", "x'ff'", "2.5"] {
+        other.execute(&format!("INSERT INTO clutch_runners VALUES ('c' || {value}, {value}, 1000)"), []).unwrap();
+        other.execute(&format!("INSERT INTO clutch_runners VALUES ('l' || {value}, 1, {value})"), []).unwrap();
+    }
+    other.execute("INSERT INTO clutch_queues VALUES ('default', 'no', 'many', x'ff')", []).unwrap();
+    let mut claimed = HashSet::new();
+    let mut rounds = 0;
+    loop {
+        let upkeep = store.look_after(&KEEP, 500, &[], &[], NOW).unwrap();
+        assert!(upkeep.leases.iter().all(|lease| lease.holder == "a"), "{:?}", upkeep.leases);
+        let want = Want { limit: 500, queues: vec!["default".to_owned()] };
+        let round = store.round(&runner(), &Report::default(), &want, NOW).unwrap().claimed;
+        rounds += 1;
+        if round.is_empty() {
+            break;
+        }
+        let settled = round.iter().map(|job| settle(job, Ending::Returned("null".to_owned()), NOW, 0.5)).collect();
+        let lost =
+            store.round(&runner(), &Report { settled, ..Report::default() }, &Want::default(), NOW).unwrap().lost;
+        assert_eq!(lost, Vec::<String>::new());
+        claimed.extend(round.into_iter().map(|job| job.id));
+        assert!(rounds < 20, "something runs again and again");
+    }
+    assert!(claimed.contains(&sound));
+    let all = store.list(&Filter { limit: 999, ..Filter::default() }).unwrap();
+    assert!(all.iter().all(|job| store.get(&job.id).unwrap().is_some()));
+    assert!(store.queues().unwrap()[0].dead > 10);
 }
 
 /// What is kept of connections that are used no more belongs to the file that was there then.

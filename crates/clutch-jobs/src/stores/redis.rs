@@ -55,7 +55,7 @@ use crate::store::{
 };
 
 /// Schema that this version reads and writes.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2; // as in common.lua
 
 /// Most jobs with a record that are enqueued at a time: they take longer, and so many arguments that Redis 6 refuses more.
 const RECORDS_MAX: usize = 20_000;

@@ -51,11 +51,11 @@ const COUNTED_MAX: usize = 10_000;
 scripts! {
     "sidekiq/common.lua":
     ENQUEUE: "sidekiq/enqueue.lua";
-    ROUND: "sidekiq/round.lua";
-    MOVE: "sidekiq/move.lua";
-    RENEW: "sidekiq/renew.lua";
-    LEAVE: "sidekiq/leave.lua";
-    ORPHANS: "sidekiq/orphans.lua";
+    ROUND: "redis/always.lua", "sidekiq/round.lua";
+    MOVE: "redis/always.lua", "sidekiq/move.lua";
+    RENEW: "redis/always.lua", "sidekiq/renew.lua";
+    LEAVE: "redis/always.lua", "sidekiq/leave.lua";
+    ORPHANS: "redis/always.lua", "sidekiq/orphans.lua";
     HEADS: "sidekiq/heads.lua";
     LEAD: "redis/always.lua", "redis/lead.lua";
 }

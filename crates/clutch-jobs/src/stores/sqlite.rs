@@ -216,11 +216,11 @@ impl Store for Sqlite {
             }
             let mut own = transaction
                 .prepare_cached("SELECT id, cancelling, key FROM clutch_jobs WHERE state = 2 AND runner = ?1")?;
-            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row::optional_text(row, 2)?)))?;
+            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row::integer(row, 1)?.is_some_and(|set| set != 0), row::optional_text(row, 2)?)))?;
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
-                "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = attempt - 1, cancelling = 0, \
+                "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = max(CAST(attempt AS INTEGER) - 1, 0), cancelling = 0, \
                  runner = NULL, attempted_at = NULL, finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
             )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
@@ -270,7 +270,7 @@ impl Store for Sqlite {
             let next_due = |transaction: &Transaction<'_>| {
                 transaction
                     .prepare_cached("SELECT min(due_at) FROM clutch_jobs WHERE state = 0")?
-                    .query_row([], |row| row.get(0))
+                    .query_row([], |row| row::integer(row, 0))
             };
             Ok(Upkeep {
                 staged: stage(transaction, limit, now)?,
@@ -300,7 +300,7 @@ impl Store for Sqlite {
                 Change::Retry => transaction.execute(
                     &format!(
                         "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
-                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, \
+                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, keep_until = NULL, \
                          attempts_max = max(attempts_max, attempt + 1), \
                          held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
                     ),
@@ -510,7 +510,8 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut rows = settings.query([])?;
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
-        (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
+        stats.is_paused = row::integer(row, 1)?.is_some_and(|set| set != 0);
+        stats.running_max = row::integer(row, 2)?.and_then(|most| u32::try_from(most).ok());
         stats.rate = row::rate(row, 3)?;
     }
     let mut counts =
@@ -518,13 +519,13 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut rows = counts.query([])?;
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
-        *stats.count_mut(row::state(row.get(1)?)) = row.get::<_, i64>(2)? as u64;
+        *stats.count_mut(row::state(row::integer(row, 1)?.unwrap_or(-1))) += row.get::<_, i64>(2)? as u64;
     }
     let mut oldest = connection.prepare_cached(
         "SELECT due_at FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT 1",
     )?;
     for stats in found.values_mut().filter(|stats| stats.available > 0) {
-        stats.oldest_at = oldest.query_row([&stats.name], |row| row.get(0)).optional()?;
+        stats.oldest_at = oldest.query_row([&stats.name], |row| row::integer(row, 0)).optional()?.flatten();
     }
     Ok(found.into_values().collect())
 }

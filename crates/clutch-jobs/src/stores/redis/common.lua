@@ -2,6 +2,14 @@
 -- one node of a cluster. The time of jobs is always an argument. Numbers of states are those of job.rs.
 local p = KEYS[1] .. ':'
 local call = redis.call
+
+-- A newer version may have changed the format while this program had a connection.
+local SCHEMA = 2
+local schema = tonumber(call('GET', p .. 'schema') or SCHEMA)
+if schema and schema > SCHEMA then
+  return redis.error_reply('NEWERSCHEMA its keys are of version ' .. schema .. ': install a newer Clutch')
+end
+
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
 local ACTIVE = '-inf' -- the score of those of a key that may run
 

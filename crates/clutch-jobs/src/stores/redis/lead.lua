@@ -10,10 +10,10 @@ end
 
 local leader = call('HGET', p .. 'leader', 'name')
 end_leases(leader or '')
-local leads = not leader or leader == runner or call('HEXISTS', renewals, leader) == 0
+local leads = not leader or leader == runner or not counter_of(call('HGET', renewals, leader))
 if leads then
   call('HSET', p .. 'leader', 'name', runner)
   take_lease(runner, length)
   raise(runner, length)
 end
-return { leads and 1 or 0, call('HGETALL', renewals) }
+return { leads and 1 or 0, all_leases() }

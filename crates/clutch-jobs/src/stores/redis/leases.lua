@@ -4,7 +4,11 @@ local renewals = p .. 'renewals'
 
 local function digits(number) return string.format('%.0f', number) end
 
-local function counter_of(lease) return string.match(lease or '', '^(%d+) ') end
+-- Nothing where somebody has damaged it: then it is none.
+local function counter_of(lease)
+  local counter, length = string.match(lease or '', '^(%d+) (%d+)$')
+  if counter and #counter <= 15 and #length <= 15 then return counter end
+end
 
 local function take_lease(runner, length)
   if call('HSETNX', renewals, runner, '0 ' .. length) == 1 then call('SREM', p .. 'orphaned', runner) end
@@ -19,10 +23,13 @@ local function has_lease(runner, number, length)
   return true
 end
 
--- Whether it had a lease to renew.
+-- Whether it had a lease to renew. What it has left behind without one is for the next look to rescue.
 local function raise(runner, length)
   local counter = counter_of(call('HGET', renewals, runner))
-  if not counter then return false end
+  if not counter then
+    call('SADD', p .. 'orphaned', runner)
+    return false
+  end
   call('HSET', renewals, runner, digits(counter + 1) .. ' ' .. length)
   return true
 end
@@ -39,5 +46,19 @@ local function end_leases(only)
     end
   end
   return ended
+end
+
+-- Of all leases: holder, counter and length. Those that are none go.
+local function all_leases()
+  local found, told = call('HGETALL', renewals), {}
+  for nr = 1, #found, 2 do
+    if counter_of(found[nr + 1]) then
+      told[#told + 1], told[#told + 2] = found[nr], found[nr + 1]
+    else
+      call('HDEL', renewals, found[nr])
+      call('SADD', p .. 'orphaned', found[nr])
+    end
+  end
+  return told
 end
 

@@ -266,7 +266,12 @@ impl Link {
             found = Some(known.to_string());
         }
         match found.and_then(|version| version.parse::<u32>().ok()) {
-            Some(version) if version <= known => Ok(()),
+            Some(version) if version == known => Ok(()),
+            // Scripts read what is of a version before; programs of that one are refused from now on.
+            Some(version) if version < known => {
+                let set = redis::cmd("SET").arg(&key).arg(known).query::<Value>(connection);
+                set.map(drop).map_err(|error| told(&self.name, &error))
+            }
             version => Err(self.unusable(format!(
                 "its keys are of version {}, and this Clutch knows them up to {known}: install a newer one",
                 version.map_or("unknown".to_owned(), |version| version.to_string())

@@ -95,6 +95,7 @@ end
 for _, runner in ipairs(end_leases()) do
   if call('EXISTS', p .. 'running:' .. runner) == 1 then call('SADD', p .. 'orphaned', runner) end
 end
+local leases = all_leases()
 for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do rescue_from(runner) end
 
 -- ---- stage
@@ -118,4 +119,4 @@ flush_endings()
 
 finish()
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
-return { staged, rescued, buried, pruned, next_due or false, call('HGETALL', renewals) }
+return { staged, rescued, buried, pruned, next_due or false, leases }

@@ -6,7 +6,7 @@ for _, runner in ipairs(end_leases()) do
   call('SREM', n .. 'processes', runner)
   call('SADD', p .. 'orphaned', runner)
 end
-local told = { call('HGETALL', renewals) }
+local told = { all_leases() }
 for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
   local found = 0
   for _, queue in ipairs(call('SMEMBERS', p .. 'queues')) do

@@ -63,7 +63,8 @@ impl Claims<'_> {
             .transaction
             .prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
         let read = |row: &rusqlite::Row<'_>| {
-            Ok(Setting { is_paused: row.get(0)?, running_max: row.get(1)?, rate: row::rate(row, 2)? })
+            let (is_paused, running_max) = (row::integer(row, 0)?.is_some_and(|set| set != 0), row::integer(row, 1)?);
+            Ok(Setting { is_paused, running_max, rate: row::rate(row, 2)? })
         };
         setting.query_row([self.queue], read).optional().map(Option::unwrap_or_default)
     }
@@ -83,7 +84,7 @@ impl Claims<'_> {
     /// Claims at most so many. Whether there may be others in place of those that were held back.
     fn claim(&self, limit: usize, round: &mut Round) -> rusqlite::Result<bool> {
         let mut update = self.transaction.prepare_cached(&format!(
-            "UPDATE clutch_jobs SET state = 2, attempt = min(attempt, 4294967294) + 1, attempted_at = ?3, runner = ?4 \
+            "UPDATE clutch_jobs SET state = 2, attempt = max(0, min(CAST(attempt AS INTEGER), 4294967294)) + 1, attempted_at = ?3, runner = ?4 \
              WHERE id IN (\
              SELECT id FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT ?2) \
              RETURNING {CLAIMED}"
@@ -116,7 +117,7 @@ impl Claims<'_> {
         }
         self.transaction
             .prepare_cached(
-                "UPDATE clutch_jobs SET state = 0, attempt = attempt - 1, attempted_at = NULL, runner = NULL, \
+                "UPDATE clutch_jobs SET state = 0, attempt = max(attempt - 1, 0), attempted_at = NULL, runner = NULL, \
                  due_at = ?2, reason = 'rate' WHERE id = ?1",
             )?
             .execute(params![super::row_id(&job.id), self.now + wait])?;

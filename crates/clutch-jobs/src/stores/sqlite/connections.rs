@@ -234,11 +234,24 @@ fn make_or_migrate(connection: &mut Connection) -> rusqlite::Result<i64> {
         None => transaction.execute_batch(SCHEMA)?,
         Some(version) => {
             let done = usize::try_from(version - 1).unwrap_or_default();
+            let others = others_on_tables(&transaction)?;
             MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
+            for text in others.into_iter().filter(|_| done < MIGRATIONS.len()) {
+                transaction.execute_batch(&text)?;
+            }
         }
     }
     transaction.commit()?;
     Ok(known.map_or(SCHEMA_VERSION, |version| version.max(SCHEMA_VERSION)))
+}
+
+/// Triggers and indexes of the user's on our tables, which go with a table that is made anew.
+fn others_on_tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut others = connection.prepare(
+        "SELECT sql FROM sqlite_schema WHERE type IN ('trigger', 'index') AND sql IS NOT NULL \
+         AND tbl_name LIKE 'clutch\\_%' ESCAPE '\\' AND name NOT LIKE 'clutch\\_%' ESCAPE '\\'",
+    )?;
+    others.query_map([], |row| row.get(0))?.collect()
 }
 
 /// SQLite does not say why.

@@ -59,12 +59,20 @@ pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 15] {
 }
 
 pub(super) fn rate(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Rate>> {
-    row.get::<_, Option<String>>(at).map(|text| Rate::parse(&text?))
+    Ok(optional_text(row, at)?.and_then(|text| Rate::parse(&text)))
 }
 
-/// A count that somebody may have written there.
+/// A number, whatever somebody has written there. None: it is NULL, or no integer.
+pub(super) fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Integer(number) => Some(number),
+        _ => None,
+    })
+}
+
+/// The same of one that is not negative.
 pub(super) fn count<T: TryFrom<i64> + Default>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
-    row.get::<_, i64>(at).map(|number| T::try_from(number).unwrap_or_default())
+    Ok(integer(row, at)?.and_then(|number| T::try_from(number).ok()).unwrap_or_default())
 }
 
 /// The text of a column, as far as it can be read: one damaged byte hides no job from people.
@@ -101,16 +109,11 @@ pub(super) type Place = (i64, i64);
 /// With its place among those that are claimed together, and the limit of rate of its key. Or why it can never run: what cannot be
 /// read would run as something else.
 pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<(Place, Result<Claimed, Settled>, Option<Rate>)> {
-    let (id, rank): (i64, i64) = (row.get(0)?, row.get(4)?);
+    let (id, rank) = (row.get(0)?, integer(row, 4)?.unwrap_or_default());
     let (attempt, attempted_at) = (count(row, 5)?, row.get(15)?);
-    for (at, name) in [(1, "queue"), (2, "tool"), (3, "arguments"), (10, "key"), (11, "checkpoint")] {
-        if let ValueRef::Text(bytes) = row.get_ref(at)?
-            && let Err(error) = std::str::from_utf8(bytes)
-        {
-            let why = format!("its row is damaged: its {name} are no UTF-8 from byte {} on", error.valid_up_to());
-            let dead = Settled::malformed(id.to_string(), attempt, why, attempted_at);
-            return Ok(((rank, id), Err(dead), None));
-        }
+    if let Some(why) = damage(row)? {
+        let why = format!("its row is damaged: {why}");
+        return Ok(((rank, id), Err(Settled::malformed(id.to_string(), attempt, why, attempted_at)), None));
     }
     let Options { backoff, tags, meta } = Options::of(&text(row, 7)?);
     let claimed = Claimed {
@@ -122,18 +125,37 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<(Place, Result<Claimed,
         attempt,
         attempts_max: count(row, 6)?,
         backoff,
-        created_at: row.get(8)?,
-        due_at: row.get(14)?,
-        deadline_at: row.get(9)?,
+        created_at: count(row, 8)?,
+        due_at: integer(row, 14)?.unwrap_or_default(),
+        deadline_at: integer(row, 9)?,
         key: optional_text(row, 10)?,
         tags,
         meta: meta.map(|meta| meta.get().to_owned()),
         checkpoint: optional_text(row, 11)?,
-        result_ms: row.get(12)?,
+        result_ms: count(row, 12)?,
         kind: WorkKind::JOB,
         headers: Vec::new(),
     };
     Ok(((rank, id), Ok(claimed), optional_text(row, 13)?.and_then(|text| Rate::parse(&text))))
+}
+
+/// What of the columns of [`claimed`] is not as it was written.
+fn damage(row: &Row<'_>) -> rusqlite::Result<Option<String>> {
+    for (at, name) in [(1, "queue"), (2, "tool"), (3, "arguments"), (10, "key"), (11, "checkpoint")] {
+        if let ValueRef::Text(bytes) | ValueRef::Blob(bytes) = row.get_ref(at)?
+            && let Err(error) = std::str::from_utf8(bytes)
+        {
+            return Ok(Some(format!("its {name} are no UTF-8 from byte {} on", error.valid_up_to())));
+        }
+    }
+    let numbers =
+        [(4, "rank"), (6, "attempts_max"), (8, "created_at"), (9, "deadline_at"), (12, "result_ms"), (14, "due_at")];
+    for (at, name) in numbers {
+        if !matches!(row.get_ref(at)?, ValueRef::Integer(_) | ValueRef::Null) {
+            return Ok(Some(format!("its {name} is no integer")));
+        }
+    }
+    Ok(None)
 }
 
 /// The columns of [`job`], in order.
@@ -143,11 +165,11 @@ pub(super) const JOB: &str = "id, state, queue, tool, arguments, rank, attempt, 
 
 pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
     let raw = |at: usize| optional_text(row, at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
-    let (id, rank): (i64, i64) = (row.get(0)?, row.get(5)?);
+    let (id, rank): (i64, i64) = (row.get(0)?, integer(row, 5)?.unwrap_or_default());
     let Options { tags, meta, .. } = Options::of(&text(row, 16)?);
-    let state = state(row.get(1)?);
-    let due_at: Millis = row.get(9)?;
-    let result_until: Option<Millis> = row.get(22)?;
+    let state = state(integer(row, 1)?.unwrap_or(-1));
+    let due_at = integer(row, 9)?.unwrap_or_default();
+    let result_until = integer(row, 22)?;
     Ok(Job {
         id: id.to_string(),
         state,
@@ -157,11 +179,11 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
         priority: i8::try_from(-rank).unwrap_or_default(),
         attempt: count(row, 6)?,
         attempts_max: count(row, 7)?,
-        created_at: row.get(8)?,
+        created_at: integer(row, 8)?.unwrap_or_default(),
         scheduled_at: (state == State::Scheduled).then_some(due_at),
-        deadline_at: row.get(10)?,
-        attempted_at: row.get(11)?,
-        finished_at: row.get(12)?,
+        deadline_at: integer(row, 10)?,
+        attempted_at: integer(row, 11)?,
+        finished_at: integer(row, 12)?,
         runner: optional_text(row, 13)?,
         unique: optional_text(row, 14)?,
         key: optional_text(row, 15)?,

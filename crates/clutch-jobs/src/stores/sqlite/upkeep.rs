@@ -48,7 +48,14 @@ pub(super) fn end_leases<'a>(
     lapsed.into_iter().try_for_each(|one| end.execute(params![one.holder, one.renewals as i64]).map(drop))
 }
 
+/// Those that somebody has damaged are none, and go.
 pub(super) fn leases(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Lease>> {
+    transaction
+        .prepare_cached(
+            "DELETE FROM clutch_runners WHERE typeof(renewals) <> 'integer' OR renewals < 0 \
+             OR typeof(lease_ms) <> 'integer' OR lease_ms < 0",
+        )?
+        .execute([])?;
     let mut leases = transaction.prepare_cached("SELECT name, renewals, lease_ms FROM clutch_runners")?;
     let leases = leases.query_map([], |row| {
         let (renewals, length) = (row::count(row, 1)?, Duration::from_millis(row::count(row, 2)?));
@@ -61,15 +68,16 @@ pub(super) fn leases(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Leas
 pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
     let mut orphans = transaction.prepare_cached(
         "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
-         AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
+         AND (runner IS NULL OR runner NOT IN (SELECT name FROM clutch_runners)) LIMIT ?1",
     )?;
     let orphans = orphans.query_map([limit as i64], |row| {
         let (runner, key) = (row::text(row, 2)?, row::optional_text(row, 5)?);
-        Ok((row.get(0)?, row.get(1)?, runner, row.get(3)?, row.get(4)?, key))
+        let is_cancelling = row::integer(row, 4)?.is_some_and(|set| set != 0);
+        Ok((row.get(0)?, row::count(row, 1)?, runner, row::count(row, 3)?, is_cancelling, key))
     })?;
     let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
     let mut update = transaction.prepare_cached(
-        "UPDATE clutch_jobs SET state = ?2, attempt = attempt - 1, rescues = rescues + 1, errors = ?3, cancelling = 0, \
+        "UPDATE clutch_jobs SET state = ?2, attempt = max(CAST(attempt AS INTEGER) - 1, 0), rescues = CAST(rescues AS INTEGER) + 1, errors = ?3, cancelling = 0, \
          finished_at = ?4 WHERE id = ?1",
     )?;
     let mut buried = 0;
