@@ -419,10 +419,7 @@ class Jobs:
         """
         lost: StoreUnavailable | None = None
         for wait in looks(timeout):
-            try:
-                outcome, lost = self._ended(job), None
-            except StoreUnavailable as error:
-                outcome, lost = None, error
+            outcome, lost = self._looked(job)
             if outcome is not None:
                 return result_of(outcome)
             time.sleep(wait)
@@ -432,14 +429,18 @@ class Jobs:
         """`result` for asyncio."""
         lost: StoreUnavailable | None = None
         for wait in looks(timeout):
-            try:
-                outcome, lost = await asyncio.to_thread(self._ended, job), None
-            except StoreUnavailable as error:
-                outcome, lost = None, error
+            outcome, lost = await asyncio.to_thread(self._looked, job)
             if outcome is not None:
                 return result_of(outcome)
             await asyncio.sleep(wait)
         raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
+
+    def _looked(self, job: str) -> tuple[Job | None, StoreUnavailable | None]:
+        """The job once it has ended; and why the store could not tell, if it is out of reach."""
+        try:
+            return self._ended(job), None
+        except StoreUnavailable as error:
+            return None, error
 
     def _ended(self, job: str) -> Job | None:
         found = self.get(job)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::cron::Cron;
 use crate::job::Millis;
 use crate::leases::{LOOKS_MIN, Lapsed, Observer};
-use crate::store::{Led, Tick, Upkeep};
+use crate::store::{Led, RENEWALS, Tick, Upkeep};
 
 /// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
 /// for a time before the next that was known. With short leases it is less, so that enough looks fall into one.
@@ -24,9 +24,6 @@ const LEAD_INTERVAL: Duration = Duration::from_millis(375);
 
 /// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
 const LEAD_LEASE: Duration = Duration::from_secs(3);
-
-/// A leader says so this many times in its lease.
-const LEAD_RENEWALS: u32 = 3;
 
 /// Least time between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(30);
@@ -126,7 +123,7 @@ impl Maintenance {
                 self.leases.looked(led.leases, sent, interval);
                 self.leads = led.leads;
                 let longest = if led.leads { Duration::MAX } else { self.lead_interval };
-                self.lead_at = now + (self.lease / LEAD_RENEWALS).min(longest);
+                self.lead_at = now + (self.lease / RENEWALS).min(longest);
             }
             Performed::Looked { upkeep, ticks, now: then, sent } => {
                 // Who has only come with ticks was told of no lease.

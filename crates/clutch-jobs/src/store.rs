@@ -350,7 +350,7 @@ pub(crate) fn shift(now: Millis) -> Millis {
 }
 
 /// A lease is renewed this many times in its life.
-const RENEWALS: u32 = 3;
+pub(crate) const RENEWALS: u32 = 3;
 
 /// A job whose runners' leases lapsed more often in a row, with no attempt that ended, is dead.
 pub const RESCUES_MAX: u32 = 10;

@@ -38,8 +38,8 @@ use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State};
 use crate::leases::{Lapsed, Lease};
 use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed, Report, Result,
+    Round, Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
 };
 
 /// Longest time between two heartbeats.
@@ -566,7 +566,7 @@ impl Store for Sidekiq {
 
     /// Others look at the time of it, too: Exq's monitors, and Sidekiq's pages.
     fn renewal(&self, lease: Duration) -> Duration {
-        (lease / 3).min(HEARTBEAT)
+        (lease / RENEWALS).min(HEARTBEAT)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -216,7 +216,7 @@ impl Store for Sqlite {
             }
             let mut own = transaction
                 .prepare_cached("SELECT id, cancelling, key FROM clutch_jobs WHERE state = 2 AND runner = ?1")?;
-            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row::integer(row, 1)?.is_some_and(|set| set != 0), row::optional_text(row, 2)?)))?;
+            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row::flag(row, 1)?, row::optional_text(row, 2)?)))?;
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
@@ -510,7 +510,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut rows = settings.query([])?;
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
-        stats.is_paused = row::integer(row, 1)?.is_some_and(|set| set != 0);
+        stats.is_paused = row::flag(row, 1)?;
         stats.running_max = row::integer(row, 2)?.and_then(|most| u32::try_from(most).ok());
         stats.rate = row::rate(row, 3)?;
     }

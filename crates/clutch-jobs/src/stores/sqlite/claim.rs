@@ -63,7 +63,7 @@ impl Claims<'_> {
             .transaction
             .prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
         let read = |row: &rusqlite::Row<'_>| {
-            let (is_paused, running_max) = (row::integer(row, 0)?.is_some_and(|set| set != 0), row::integer(row, 1)?);
+            let (is_paused, running_max) = (row::flag(row, 0)?, row::integer(row, 1)?);
             Ok(Setting { is_paused, running_max, rate: row::rate(row, 2)? })
         };
         setting.query_row([self.queue], read).optional().map(Option::unwrap_or_default)

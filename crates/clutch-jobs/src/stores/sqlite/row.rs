@@ -70,7 +70,12 @@ pub(super) fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>>
     })
 }
 
-/// The same of one that is not negative.
+/// Whether a flag is set; one that somebody has damaged is not.
+pub(super) fn flag(row: &Row<'_>, at: usize) -> rusqlite::Result<bool> {
+    Ok(integer(row, at)?.is_some_and(|set| set != 0))
+}
+
+/// The same as [`integer`] of one that is not negative.
 pub(super) fn count<T: TryFrom<i64> + Default>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
     Ok(integer(row, at)?.and_then(|number| T::try_from(number).ok()).unwrap_or_default())
 }

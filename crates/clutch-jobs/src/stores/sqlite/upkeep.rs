@@ -72,7 +72,7 @@ pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -
     )?;
     let orphans = orphans.query_map([limit as i64], |row| {
         let (runner, key) = (row::text(row, 2)?, row::optional_text(row, 5)?);
-        let is_cancelling = row::integer(row, 4)?.is_some_and(|set| set != 0);
+        let is_cancelling = row::flag(row, 4)?;
         Ok((row.get(0)?, row::count(row, 1)?, runner, row::count(row, 3)?, is_cancelling, key))
     })?;
     let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
