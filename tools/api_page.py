@@ -119,6 +119,7 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
             (clutch.Snooze, ()),
             (clutch.Cancel, ()),
             (clutch.Retry, ()),
+            (clutch.Dead, ()),
         ),
     ),
     (

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clutch._pickle.shared import Shared
     from clutch._pool.future import Future, Stream
     from clutch._serve.app_server import AppServer, serve, serving
-    from clutch._worker.handlers.job import Cancel, Retry, Snooze, current_job
+    from clutch._worker.handlers.job import Cancel, Dead, Retry, Snooze, current_job
     from clutch.broken import WorkerLost
     from clutch.dispatcher import Dispatcher
     from clutch.insights import Insights
@@ -56,6 +56,7 @@ __all__ = [
     "Cancel",
     "ClutchError",
     "ConfigError",
+    "Dead",
     "DeadlineExceeded",
     "Dispatcher",
     "Draining",
@@ -91,7 +92,7 @@ __all__ = [
 # Loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half.
 _LAZY = {
     **dict.fromkeys(("AppServer", "serve", "serving"), "clutch._serve.app_server"),
-    **dict.fromkeys(("Cancel", "Retry", "Snooze", "current_job"), "clutch._worker.handlers.job"),
+    **dict.fromkeys(("Cancel", "Dead", "Retry", "Snooze", "current_job"), "clutch._worker.handlers.job"),
     **dict.fromkeys(("Future", "Stream"), "clutch._pool.future"),
     "Dispatcher": "clutch.dispatcher",
     "Insights": "clutch.insights",

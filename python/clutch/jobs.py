@@ -23,7 +23,7 @@ from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, Queue, queu
 from clutch._jobs.transaction import insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
-from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
+from clutch._worker.handlers.job import Cancel, CurrentJob, Dead, Retry, Snooze, current_job
 from clutch.config.values import under_folder, without_password
 from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed, StoreUnavailable
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
@@ -31,6 +31,7 @@ from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, 
 __all__ = [
     "Cancel",
     "CurrentJob",
+    "Dead",
     "Job",
     "JobError",
     "JobId",

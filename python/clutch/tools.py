@@ -6,13 +6,16 @@ some options need is imported where they are read.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from math import ceil
+from typing import Any, TypeGuard, TypeVar, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +30,15 @@ Seconds = float | str | timedelta
 """Seconds, or text such as `"5m"`."""
 
 
+Exceptions = Sequence[type[Exception] | str]
+"""Exceptions, or their names."""
+
 U32_MAX = 0xFFFF_FFFF
 RETRIES_MAX = 1_000_000
 SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
 NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
+NAME_OF_CLASS = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)[^\W\d]\w*([.][^\W\d]\w*)*")
 SHOWN_CHARACTERS_MAX = 200
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no store can keep."""
@@ -210,6 +217,9 @@ class ToolOptions:
     serial: bool = False
     main_thread: bool = False
     job: JobOptions = NO_JOB_OPTIONS
+    retry_on: Exceptions | None = None
+    give_up_on: Exceptions = ()
+    attempt_deadline: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and NAME.fullmatch(self.name)):
@@ -220,6 +230,74 @@ class ToolOptions:
         for name in ("serial", "main_thread"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} {shortened(value)}: allowed are True and False")
+        check_exceptions("retry_on", () if self.retry_on is None else self.retry_on)
+        check_exceptions("give_up_on", self.give_up_on)
+        check_precedence(self.retry_on or (), self.give_up_on)
+        if self.attempt_deadline is not None and not seconds(self.attempt_deadline, "attempt_deadline"):
+            raise ValueError("attempt_deadline 0: no attempt could begin; None is no limit")
+
+    @property
+    def attempt_ms(self) -> int | None:
+        return (
+            None if self.attempt_deadline is None else ceil(seconds(self.attempt_deadline, "attempt_deadline") * 1000)
+        )
+
+    def gives_up(self, error: Exception) -> bool:
+        """Returns whether a job that raised this is not tried again."""
+        if any(is_one(error, given) for given in self.give_up_on):
+            return True
+        return self.retry_on is not None and not any(is_one(error, given) for given in self.retry_on)
+
+
+def check_exceptions(option: str, given: Any) -> None:
+    """Raises ValueError unless it is a tuple or list of exceptions, or of their names."""
+    if not isinstance(given, tuple | list):
+        raise ValueError(
+            f"{option} {shortened(given)}: allowed is a tuple of exceptions or their names, such as "
+            f'{option}=(ValueError, "requests.ConnectionError")'
+        )
+    for one in given:
+        if isinstance(one, type):
+            if not issubclass(one, Exception):
+                raise ValueError(f"{option} {one.__name__}: allowed are Exception and its subclasses")
+        elif not isinstance(one, str) or not NAME_OF_CLASS.fullmatch(one):
+            raise ValueError(
+                f"{option} {shortened(one)}: allowed are exceptions, and names such as 'requests.HTTPError'"
+            )
+        elif "." not in one and not is_exception(getattr(builtins, one, None)):
+            raise ValueError(f"{option} {one!r}: no exception of Python itself; give its module, too: 'package.{one}'")
+
+
+def check_precedence(retry_on: Exceptions, give_up_on: Exceptions) -> None:
+    """Raises ValueError for a class that has no effect: `give_up_on` has the last word."""
+    given_up = tuple(one for one in map(class_of, give_up_on) if one is not None)
+    for one in map(class_of, retry_on):
+        if one is not None and issubclass(one, given_up):
+            raise ValueError(
+                f"retry_on {one.__name__}: give_up_on has it or a class above it, and comes first; leave it out of one"
+            )
+
+
+def is_one(error: Exception, given: type[Exception] | str) -> bool:
+    wanted = class_of(given)
+    return wanted is not None and isinstance(error, wanted)
+
+
+def class_of(given: type[Exception] | str) -> type[Exception] | None:
+    """Returns the class of this name; None as long as its module is not imported, when nobody can have raised it."""
+    if isinstance(given, type):
+        return given
+    parts = given.split(".")
+    for at in range(len(parts) - 1, -1, -1):
+        module = sys.modules.get(".".join(parts[:at]) or "builtins")
+        if module is not None:
+            found = functools.reduce(lambda holder, name: getattr(holder, name, None), parts[at:], module)
+            return found if is_exception(found) else None
+    return None
+
+
+def is_exception(value: Any) -> TypeGuard[type[Exception]]:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 @overload
@@ -240,6 +318,9 @@ def tool(
     deadline: Seconds | None = None,
     tags: Sequence[str] | None = None,
     result: Seconds | None = None,
+    retry_on: Exceptions | None = None,
+    give_up_on: Exceptions = (),
+    attempt_deadline: Seconds | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Any = None,
@@ -248,16 +329,25 @@ def tool(
     name: str | None = None,
     serial: bool = False,
     main_thread: bool = False,
+    retry_on: Exceptions | None = None,
+    give_up_on: Exceptions = (),
+    attempt_deadline: Seconds | None = None,
     **job: Any,
 ) -> Any:
     """Mark a function as a tool, which can be called by name from Python and through every front.
 
     `name`: by which it is called, such as `"mail.send"`, instead of the function's own. `serial`: one call at a time in
     a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
+
+    Of its jobs, however they were enqueued: `give_up_on`: exceptions, subclasses included, after which a job is dead
+    without another attempt. `retry_on`: the only ones after which there is another. `give_up_on` comes first. Both take
+    classes and names, such as `"requests.HTTPError"`, so that nothing is imported for them. `attempt_deadline`: maximum
+    time of each attempt, from when the function begins; it is then interrupted, and retried.
+
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
     refuse_unknown("@tool", job)
-    options = ToolOptions(name, serial, main_thread, JobOptions(**job))
+    options = ToolOptions(name, serial, main_thread, JobOptions(**job), retry_on, give_up_on, attempt_deadline)
     check_texts(options.job)
 
     def mark(function: F) -> F:

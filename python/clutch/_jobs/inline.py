@@ -21,7 +21,7 @@ from clutch import _core
 from clutch._jobs.written import ENQUEUED_TOOLS
 from clutch._worker.failure import describe
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.job import CURRENT, Directive, encode, prepare
+from clutch._worker.handlers.job import CURRENT, Dead, Directive, directive_of, encode, prepare
 from clutch._worker.image import Image, LoadError
 from clutch.errors import BadArguments, ClutchError, ConfigError
 from clutch.jobs import JobId, Jobs
@@ -85,6 +85,7 @@ class Attempt:
 
     def __init__(self, core: _core.InlineJobs, claimed: _core.ClaimedJob, tools: Tools) -> None:
         self.context = contextvars.copy_context()
+        self.tool: Tool | None = None
         self.value: Any = None
         self.is_over = False
         self._core: _core.InlineJobs | None = core
@@ -101,23 +102,28 @@ class Attempt:
 
     def begin(self) -> Any:
         """Call the function, and return its value or the coroutine that makes it."""
-        self.tool = self._tools.find(self._claimed.tool)
+        tool = self.tool = self._tools.find(self._claimed.tool)
         channel = cast(_core.JobChannel, self)
-        self.job, args, kwargs = prepare(self.tool, channel, self._claimed.details, self._claimed.arguments)
+        self.job, args, kwargs = prepare(tool, channel, self._claimed.details, self._claimed.arguments)
         self.context.run(CURRENT.set, self.job)
-        made = self.context.run(self.tool.function, *args, **kwargs)
+        made = self.context.run(tool.function, *args, **kwargs)
         if inspect.isgenerator(made) or inspect.isasyncgen(made):
-            raise BadArguments(f"tool '{self.tool.name}' is a generator, which cannot be a job")
+            raise BadArguments(f"tool '{tool.name}' is a generator, which cannot be a job")
         return made
 
     def written(self) -> tuple[bool, bytes]:
         self.is_over = True
+        assert self.tool is not None
         return (False, b"null") if self.value is None else encode(self.tool, self.job, self.value)
 
 
 def run_once(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
     with asyncio.Runner() as loop:
         return loop.run(coroutine, context=context)
+
+
+def is_failure(error: Exception) -> bool:
+    return isinstance(error, Dead) or not isinstance(error, Directive)
 
 
 class InlineRunner:
@@ -224,24 +230,27 @@ class InlineRunner:
     def _attempt(self, claimed: _core.ClaimedJob) -> Iterator[Attempt]:
         attempt = Attempt(self._core, claimed, self._tools)
         try:
-            try:
-                yield attempt
-            except Directive as raised:
-                attempt.value = raised
+            yield attempt
             is_directive, value = attempt.written()
         except UnclearTool:
             self._core.put_back(claimed, "its tool is not known to the test")
             raise
         except Exception as error:
-            kind, type_name, message, traceback, _ = describe(error)
-            self._core.fail(claimed, "encode" if attempt.is_over else kind, type_name, message, traceback)
-            if self._raises:
+            directive = None if attempt.is_over else directive_of(attempt.tool, error)
+            if directive is not None:
+                self._core.finish(claimed, True, directive)
+            else:
+                kind, type_name, message, traceback, _ = describe(error)
+                self._core.fail(claimed, "encode" if attempt.is_over else kind, type_name, message, traceback)
+            if self._raises and is_failure(error):
                 raise
         except BaseException:  # Ctrl-C, a task that is cancelled, pytest.fail()
             self._core.put_back(claimed, "its test was stopped")
             raise
         else:
             self._core.finish(claimed, is_directive, value)
+            if self._raises and isinstance(attempt.value, Dead):
+                raise attempt.value
         finally:
             attempt.close()
 

@@ -36,7 +36,7 @@ class JobError:
     attempt: int
     kind: str
     """`"raised"`, `"worker_lost"`, `"poisoned"`, `"deadline"`, `"bad_arguments"`, `"no_such_tool"`, `"encode"`,
-    `"retry"`, or `"lease_lapsed"`."""
+    `"retry"`, `"dead"` (it has raised `Dead`), or `"lease_lapsed"`."""
     message: str
     traceback: str
 

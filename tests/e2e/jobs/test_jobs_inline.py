@@ -89,10 +89,20 @@ def resume() -> Any:
 
 @tool
 def end_as(how: str, raised: bool) -> object:
-    ends = {"snooze": clutch.Snooze(30), "cancel": clutch.Cancel("why"), "retry": clutch.Retry(5, "busy")}
+    ends = {
+        "snooze": clutch.Snooze(30),
+        "cancel": clutch.Cancel("why"),
+        "retry": clutch.Retry(5, "busy"),
+        "dead": clutch.Dead("no such order"),
+    }
     if raised:
         raise ends[how]
     return ends[how]
+
+
+@tool(give_up_on=("LookupError",))
+def give_up() -> None:
+    raise KeyError("gone")
 
 
 @tool
@@ -204,6 +214,25 @@ def test_an_exception_may_be_kept(jobs: Jobs) -> None:
         job = jobs.options(retry=0).enqueue(fail, "no")
     with pytest.raises(clutch.JobFailed, match="ValueError: no"):
         jobs.result(job)
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_job_that_is_dead_by_its_own_word_is_an_error(jobs: Jobs, raised: bool) -> None:
+    with inline(jobs), pytest.raises(clutch.Dead, match="no such order"):
+        jobs.enqueue(end_as, "dead", raised)
+    (found,) = jobs.list()
+    assert (found.state, [(error.kind, error.message) for error in found.errors]) == (
+        "dead",
+        [("dead", "no such order")],
+    )
+    assert ("in end_as" in found.errors[0].traceback) == raised
+
+
+def test_what_a_tool_gives_up_on_is_dead_and_raised(jobs: Jobs) -> None:
+    with inline(jobs), pytest.raises(KeyError):
+        jobs.enqueue(give_up)
+    (found,) = jobs.list()
+    assert (found.state, found.errors[0].message) == ("dead", "KeyError: 'gone'")
 
 
 @pytest.mark.parametrize("raised", [False, True])

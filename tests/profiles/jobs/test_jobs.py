@@ -93,6 +93,55 @@ def test_what_a_job_raises_may_be_what_others_return(house: JobsHouse, tool: Any
     assert (cancelled.state, cancelled.reason, cancelled.errors) == ("cancelled", "gone", ())
 
 
+@pytest.mark.per_profile
+@pytest.mark.parametrize("tool", [job_tools.raise_directive, job_tools.raise_directive_soon])
+def test_a_job_that_says_so_is_dead_at_once(house: JobsHouse, tool: Any) -> None:
+    ended = house.ended(house.jobs.enqueue(tool, "Dead", "no such address"))
+    (error,) = ended.errors
+    assert (ended.state, ended.attempt, error.kind, error.message) == ("dead", 1, "dead", "no such address")
+    assert f"in {tool.__name__}\n" in error.traceback
+    with pytest.raises(clutch.JobFailed, match="no such address"):
+        house.jobs.result(ended.id)
+
+
+@pytest.mark.per_profile
+@pytest.mark.parametrize(
+    ("tool", "error", "attempts"),
+    [
+        (job_tools.raise_of, "builtins.ValueError", 2),
+        (job_tools.raise_of, "builtins.KeyError", 1),
+        (job_tools.raise_of, "configparser.ParsingError", 1),
+        (job_tools.raise_of_soon, "builtins.ValueError", 1),
+        (job_tools.raise_of_soon, "builtins.ConnectionError", 2),
+        (job_tools.raise_of_soon, "builtins.TimeoutError", 1),
+        (job_tools.raise_of_soon, "configparser.ParsingError", 2),
+    ],
+)
+def test_a_tool_says_what_is_tried_again(house: JobsHouse, tool: Any, error: str, attempts: int) -> None:
+    ended = house.ended(house.jobs.enqueue(tool, *error.split(".")))
+    assert (ended.state, len(ended.errors)) == ("dead", attempts)
+    name = error.removeprefix("builtins.")
+    assert [(one.kind, one.message.partition(":")[0]) for one in ended.errors] == [("raised", name)] * attempts
+    assert "in raise_of\n" in ended.errors[0].traceback
+
+
+@pytest.mark.per_profile
+@pytest.mark.parametrize("tool", [job_tools.wait_too_long, job_tools.wait_too_long_soon])
+def test_each_attempt_of_a_tool_has_its_own_deadline(house: JobsHouse, tool: Any) -> None:
+    with Rendezvous() as place:
+        job = house.jobs.enqueue(tool, place.port)
+        for guest in place.guests(2):
+            guest.wait_gone()
+        ended = house.ended(job)
+    assert (ended.state, [error.kind for error in ended.errors]) == ("dead", ["deadline"] * 2)
+    assert "in wait_too_long" in ended.errors[0].traceback
+
+
+def test_a_directive_that_a_call_raises_is_an_error(shape: Shape) -> None:
+    with clutch.Pool("job_tools", **shape.options) as pool, pytest.raises(clutch.Dead, match="no such address"):
+        pool.call("raise_directive", "Dead", "no such address")
+
+
 def test_a_reason_may_be_of_any_size_and_have_any_letters(house: JobsHouse) -> None:
     """JSON has no single surrogates, as names of files may have."""
     ended = house.ended(house.jobs.enqueue(job_tools.cancel_for_file))

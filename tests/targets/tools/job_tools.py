@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import clutch
 from clutch import tool
-from support.rendezvous import meet
+from support.rendezvous import meet, meet_async
 
 
 @tool
@@ -101,6 +102,27 @@ def raise_directive(name: str, *arguments: float | str) -> None:
 async def raise_directive_soon(name: str, *arguments: float | str) -> None:
     await asyncio.sleep(0)
     raise getattr(clutch, name)(*arguments)
+
+
+@tool(retry=1, backoff=0, give_up_on=("configparser.Error", LookupError))
+def raise_of(module: str, name: str) -> None:
+    raise getattr(importlib.import_module(module), name)("no")
+
+
+@tool(retry=1, backoff=0, retry_on=(OSError, "configparser.Error"), give_up_on=(TimeoutError,))
+async def raise_of_soon(module: str, name: str) -> None:
+    await asyncio.sleep(0)
+    raise_of(module, name)
+
+
+@tool(retry=1, backoff=0, attempt_deadline="200ms")
+def wait_too_long(port: int) -> str:
+    return meet(port, "late")
+
+
+@tool(retry=1, backoff=0, attempt_deadline="200ms")
+async def wait_too_long_soon(port: int) -> str:
+    return await meet_async(port, "late")
 
 
 @tool

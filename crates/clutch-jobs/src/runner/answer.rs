@@ -44,6 +44,7 @@ enum Directive {
     Snooze { ms: Millis },
     Cancel { reason: String },
     Retry { ms: Millis, reason: String },
+    Dead { kind: String, message: String, traceback: String },
 }
 
 /// Message of a running job.
@@ -83,6 +84,9 @@ fn value(job: &Claimed, payload: &Payload, now: Millis) -> Ending {
             Ok(Directive::Snooze { ms }) => Ending::Snoozed { ms },
             Ok(Directive::Cancel { reason }) => Ending::CancelledItself { reason },
             Ok(Directive::Retry { ms, reason }) => Ending::RetryAsked { ms, reason },
+            Ok(Directive::Dead { kind, message, traceback }) => {
+                Ending::Impossible(error(job, now, &kind, message, traceback))
+            }
             Err(why) => {
                 let message = format!("its worker says what no worker says: {why}");
                 Ending::Impossible(error(job, now, "encode", message, String::new()))

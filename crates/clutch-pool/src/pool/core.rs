@@ -131,6 +131,12 @@ impl Core {
             }
             Incoming::Begun { id } => self.begin(id, effects),
             Incoming::Used { id, cpu } => self.tell(id, Told::Used(cpu), effects),
+            Incoming::Limited { id, time } => {
+                if let Some(at) = now.checked_add(time) {
+                    self.machine.limit(id, at);
+                    effects.look_by(at);
+                }
+            }
             Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
             Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),

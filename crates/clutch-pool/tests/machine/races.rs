@@ -458,6 +458,26 @@ fn while_a_debugger_is_open_nothing_is_late_and_what_was_here_never_is() {
     assert!(matches!(out[..], [Action::Answer { id, .. }] if id == new), "{out:?}");
 }
 
+#[test]
+fn a_limit_holds_for_one_run_and_moves_no_deadline() {
+    let now = Instant::now();
+    let after = |seconds| now + Duration::from_secs(seconds);
+    let (mut machine, mut out) = (Machine::new(Limits::default()), Vec::new());
+    machine.on(Event::WorkerReady { worker: 1, slots: 1, words: 8, calls_max: None }, now, &mut out);
+    let id = machine.submit(Request { deadline: Some(after(50)), retry: 1, ..request(0) }, (), now, &mut out);
+    machine.settle(now, &mut out);
+    out.clear();
+    machine.limit(id, after(10));
+    assert_eq!(machine.next_deadline(), Some(after(10)));
+    machine.limit(id, after(90));
+    assert_eq!(machine.next_deadline(), Some(after(50)), "its deadline is earlier");
+    machine.limit(id, after(10));
+    machine.tick(after(10), &mut out);
+    assert!(matches!(out[..], [Action::Overdue { worker: 1, .. }]), "{out:?}");
+    machine.on(Event::Taken { worker: 1, id, taken: true }, after(10), &mut out);
+    assert_eq!(machine.next_deadline(), Some(after(50)), "it waits to run anew");
+}
+
 /// How much the machine holds, as the length of its description.
 fn held(machine: &Machine<()>) -> usize {
     format!("{machine:?}").len()

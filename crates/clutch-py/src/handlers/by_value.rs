@@ -39,7 +39,8 @@ impl LetGo {
         let began = Instant::now();
         let function = read(py, &code).map_err(|error| unreadable(py, error))?;
         let changes = changes_of_classes(py)?;
-        let function = Function { tool: py.None(), function, simple: true, by_name: false, app: None };
+        let function =
+            Function { tool: py.None(), function, simple: true, attempt_ms: None, by_name: false, app: None };
         let by_value = ByValue { function: Arc::new(function), number: code.number, changes, loading: began.elapsed() };
         Ok((by_value, arguments))
     }

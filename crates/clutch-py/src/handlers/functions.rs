@@ -93,6 +93,7 @@ fn function_of(tool: &Bound<'_, PyAny>, by_name: bool) -> PyResult<Function> {
     Ok(Function {
         function: tool.getattr("function")?.unbind(),
         simple: tool.getattr("simple")?.extract()?,
+        attempt_ms: tool.getattr("attempt_ms")?.extract()?,
         by_name,
         app: protocol.map(|protocol| app_handler(protocol, tool)).transpose()?,
         tool: tool.clone().unbind(),

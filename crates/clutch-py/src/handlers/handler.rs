@@ -95,6 +95,8 @@ pub struct Function {
     pub function: Py<PyAny>,
     /// Neither serial nor bound to the main thread.
     pub simple: bool,
+    /// Maximum time of each attempt of its jobs.
+    pub attempt_ms: Option<u64>,
     /// Called by the name of a tool: arguments that do not fit are `BadArguments`.
     pub by_name: bool,
     /// The handler of its requests, if it is an app.

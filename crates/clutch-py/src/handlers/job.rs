@@ -30,7 +30,11 @@ impl Handler for Job {
         payload: &Payload,
     ) -> Result<Invocation, Trouble> {
         let function = function.ok_or_else(|| PyRuntimeError::new_err("a job for a tool that was never defined"))?;
-        Ok(read(link, function, frame.id, payload)?)
+        let invocation = read(link, function, frame.id, payload)?;
+        if let Some(ms) = function.attempt_ms {
+            link.get().sender.say_limit(link.py(), frame.id, ms)?;
+        }
+        Ok(invocation)
     }
 
     fn encode(
@@ -46,16 +50,17 @@ impl Handler for Job {
         written(link, work, value).map_err(|error| unencodable(value.py(), error))
     }
 
-    fn end(&self, py: Python<'_>, _work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
-        made.or_else(|trouble| raised(py, &trouble).ok_or_else(|| describe(py, trouble)))
+    fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
+        made.or_else(|trouble| raised(py, work, &trouble).ok_or_else(|| describe(py, trouble)))
     }
 }
 
-/// The directive that was raised, if it is one.
-fn raised(py: Python<'_>, trouble: &Trouble) -> Option<Payload> {
+/// The directive that an exception is, or stands for by the options of the tool.
+fn raised(py: Python<'_>, work: &Prepared, trouble: &Trouble) -> Option<Payload> {
     let Trouble::Raised(error) = trouble else { return None };
+    let tool = work.function.as_ref().map(|function| &function.tool);
     let job = py.import("clutch._worker.handlers.job").ok()?;
-    let directive = job.call_method1("directive_in", (error.value(py),)).ok()?;
+    let directive = job.call_method1("directive_of", (tool, error.clone_ref(py).into_value(py))).ok()?;
     Some(Payload::new(DIRECTIVE, directive.extract().ok()?))
 }
 

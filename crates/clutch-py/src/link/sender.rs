@@ -163,6 +163,12 @@ impl Sender {
         }
     }
 
+    /// Tells that work which begins now may run for so long, and writes it at once: nothing else may be written meanwhile.
+    pub fn say_limit(&self, py: Python<'_>, id: u64, ms: u64) -> PyResult<()> {
+        self.put_text(Head::with(Kind::Stats, id, Codec::Json), &format!("{{\"limit_ms\":{ms}}}"));
+        self.flush(py)
+    }
+
     // ---- values
 
     /// Puts the end of a call on the link; it is written with the next flush, and arrives whatever becomes of this process.

@@ -1,7 +1,7 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `protocol`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`;
-of a Definition it calls `read`.
+`_core` reads `protocol`, `function`, `simple` and `attempt_ms` of a Tool, and calls `decode_json`, `encode_json` and
+`encode_item`; of a Definition it calls `read`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Tool:
         self.function = function
         self.options = options or ToolOptions()
         self.simple = not (self.options.serial or self.options.main_thread)
+        self.attempt_ms = self.options.attempt_ms
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.lock = threading.Lock()
         self._face: Any = None

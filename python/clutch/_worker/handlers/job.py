@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clutch import _core
-from clutch._worker.failure import text_of
+from clutch._worker.failure import describe, text_of, traceback_of, was_interrupted
 from clutch._worker.handlers.call import Tool
 from clutch.errors import BadArguments
 from clutch.tools import Seconds, seconds
@@ -66,6 +66,19 @@ class Retry(Directive):
 
     def __post_init__(self) -> None:
         milliseconds("Retry in_", self.in_)
+
+
+@dataclass(unsafe_hash=True)
+class Dead(Directive):
+    """Raised or returned by a job: it has failed for good, and there is no other attempt.
+
+    `clutch jobs dead` lists it with this reason and its traceback, and `clutch jobs retry` runs it again.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class CurrentJob:
@@ -212,6 +225,22 @@ def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
     return False, tool.encode_json(value) if job._keeps_result else b"null"
 
 
+def directive_of(tool: Tool | None, error: BaseException) -> bytes | None:
+    """Returns the directive that a job has raised, or that its exception stands for by the options of the tool."""
+    if not isinstance(error, Exception) or was_interrupted(error):
+        return None
+    if isinstance(error, Directive):
+        return directive_in(error)
+    if tool is None or not tool.options.gives_up(error):
+        return None
+    kind, name, message, traceback, _ = describe(error)
+    return dead(kind, f"{name}: {message}", traceback) if kind == "raised" else None
+
+
+def dead(kind: str, message: str, traceback: str) -> bytes:
+    return json.dumps({"dead": {"kind": kind, "message": message, "traceback": traceback}}).encode()
+
+
 def directive_in(value: Any) -> bytes | None:
     """Returns the directive as JSON, if a job has returned or raised one."""
     match value:
@@ -221,6 +250,8 @@ def directive_in(value: Any) -> bytes | None:
             directive = {"cancel": {"reason": text_of(reason)}}
         case Retry(in_, reason):
             directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": text_of(reason)}}
+        case Dead(reason):
+            return dead("dead", text_of(reason), traceback_of(value) if value.__traceback__ else "")
         case _:
             return None
     return json.dumps(directive).encode()

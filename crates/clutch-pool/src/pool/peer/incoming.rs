@@ -14,8 +14,10 @@ use crate::work::{Outcome, WorkId};
 
 /// What a worker tells of work.
 #[derive(Deserialize)]
-struct Used {
-    cpu_ns: u64,
+#[serde(untagged)]
+enum OfWork {
+    Used { cpu_ns: u64 },
+    Limited { limit_ms: u64 },
 }
 
 /// Message of a worker.
@@ -62,6 +64,11 @@ pub(in crate::pool) enum Incoming {
     Used {
         id: WorkId,
         cpu: Duration,
+    },
+    /// Work that begins now may run for so long.
+    Limited {
+        id: WorkId,
+        time: Duration,
     },
     /// Somebody else has sent the worker TERM.
     SentTerm,
@@ -112,8 +119,11 @@ impl Incoming {
             Kind::Debugging => Incoming::Debugging(id != 0),
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
-            Kind::Stats if id != 0 => serde_json::from_slice::<Used>(frame.payload)
-                .map_or(Incoming::Other, |used| Incoming::Used { id, cpu: Duration::from_nanos(used.cpu_ns) }),
+            Kind::Stats if id != 0 => match serde_json::from_slice(frame.payload) {
+                Ok(OfWork::Used { cpu_ns }) => Incoming::Used { id, cpu: Duration::from_nanos(cpu_ns) },
+                Ok(OfWork::Limited { limit_ms }) => Incoming::Limited { id, time: Duration::from_millis(limit_ms) },
+                Err(_) => Incoming::Other,
+            },
             Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),
             _ => Incoming::Other,
         })
@@ -149,6 +159,7 @@ impl Incoming {
             | Incoming::Credit { id, .. }
             | Incoming::Begun { id }
             | Incoming::Used { id, .. }
+            | Incoming::Limited { id, .. }
             | Incoming::Stacks { id, asked: false, .. } => Some(*id),
             _ => None,
         }

@@ -65,6 +65,15 @@ impl<T> Machine<T> {
         self.submissions.await_instant(at, id);
     }
 
+    /// Running work may go on until then, where its deadline is not earlier, until it runs anew.
+    pub fn limit(&mut self, id: WorkId, at: Instant) {
+        let Some(work) = self.submissions.get_mut(id).filter(|work| work.stopping().is_none() && !work.untimed) else {
+            return;
+        };
+        work.limit_at = Some(at);
+        self.submissions.await_due(id);
+    }
+
     /// Sets whether a debugger is open: what is here meanwhile has no deadline any more, for good.
     pub fn set_untimed(&mut self, untimed: bool) {
         self.untimed = untimed;

@@ -200,7 +200,10 @@ impl<T> Machine<T> {
             return self.answer(id, Verdict::Failing, out);
         }
         let work = &mut self.submissions[id];
-        work.cut_at = None;
+        let was_limited = work.cut_at.take().is_some() | work.limit_at.take().is_some();
         self.line.put_back(work);
+        if was_limited {
+            self.submissions.await_due(id);
+        }
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Submission<T> {
     pub(super) queued: Duration,
     /// Endless, in a worker that is to end: it goes on until then.
     pub(super) cut_at: Option<Instant>,
+    /// By its own code, when what runs now has had its time: gone with the worker that runs it.
+    pub(super) limit_at: Option<Instant>,
     /// A debugger has been open while it was here: its time is not measured any more.
     pub(super) untimed: bool,
     /// Workers that died of it, or may have.
@@ -94,13 +96,13 @@ impl<T> Submission<T> {
     fn due(&self) -> Option<Instant> {
         match self.stopping() {
             Some(stopping) => stopping.awaited(),
-            None => self.request.deadline.into_iter().chain(self.cut_at).min(),
+            None => self.request.deadline.into_iter().chain(self.limit_at).chain(self.cut_at).min(),
         }
     }
 
     /// Returns whether something is to happen to the work then, now or when something else has.
     fn may_be_due_at(&self, at: Instant) -> bool {
-        let known = [self.request.deadline, self.cut_at, self.stopping().map(|stopping| stopping.by)];
+        let known = [self.request.deadline, self.limit_at, self.cut_at, self.stopping().map(|stopping| stopping.by)];
         known.contains(&Some(at))
     }
 
@@ -160,6 +162,7 @@ impl<T> Submissions<T> {
             since,
             queued: Duration::ZERO,
             cut_at: None,
+            limit_at: None,
             untimed,
             deaths: 0,
             tried_item: 0,
@@ -205,6 +208,13 @@ impl<T> Submissions<T> {
         self.sweep();
     }
 
+    /// Something else may be next for this work, since one of its instants has moved.
+    pub(super) fn await_due(&mut self, id: WorkId) {
+        if let Some(at) = self.get(id).and_then(Submission::due) {
+            self.await_instant(at, id);
+        }
+    }
+
     /// The earliest instant at which something is to happen.
     pub(super) fn next_due(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.instants.peek().copied() {
@@ -224,7 +234,9 @@ impl<T> Submissions<T> {
 
     /// Lifts the deadlines of all that is here now, for good.
     pub(super) fn untime(&mut self) {
-        self.slab.iter_mut().for_each(|(_, work)| (work.untimed, work.request.deadline) = (true, None));
+        self.slab.iter_mut().for_each(|(_, work)| {
+            (work.untimed, work.request.deadline, work.limit_at) = (true, None, None);
+        });
         self.sweep();
     }
 
