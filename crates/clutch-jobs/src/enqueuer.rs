@@ -247,7 +247,7 @@ impl Enqueuer {
         let mut enqueued = self.trip(&jobs).map(Vec::into_iter);
         let is_of_one = match &enqueued {
             Ok(_) | Err(StoreError::Unavailable { .. }) => false,
-            Err(StoreError::Refused(_)) => true,
+            Err(StoreError::Refused(_) | StoreError::Damaged { .. }) => true,
             Err(StoreError::Unusable { .. }) => self.stores[0].undoes(),
         };
         if is_of_one && waiting.len() > 1 {

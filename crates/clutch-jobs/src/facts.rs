@@ -35,6 +35,9 @@ clutch_pool::facts! {
     /// The store is unavailable; its jobs wait.
     "store_lost" LIVES StoreLost { front: Arc<str>, store: String, reason: String }
 
+    /// A part of the store is damaged and left alone until somebody has mended it; the rest goes on. Once, until it is mended.
+    "store_damaged" LIVES StoreDamaged { front: Arc<str>, store: String, reason: String }
+
     /// The store is available again.
     "store_recovered" LIVES StoreRecovered { front: Arc<str>, store: String }
 }

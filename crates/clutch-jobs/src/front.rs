@@ -117,7 +117,8 @@ impl Front for JobsFront {
 
 impl Member for JobsFront {
     fn unready(&self) -> Option<Value> {
-        let reason = self.runs.stats().reason?;
+        let stats = self.runs.stats();
+        let reason = stats.reason.or(stats.damaged)?;
         Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
     }
 
@@ -244,6 +245,6 @@ fn shown(name: &str) -> String {
 fn not_done(error: StoreError) -> ActError {
     match error {
         StoreError::Refused(why) => ActError::Invalid(why),
-        StoreError::Unavailable { .. } | StoreError::Unusable { .. } => ActError::Refused(error.to_string()),
+        other => ActError::Refused(other.to_string()),
     }
 }

@@ -89,6 +89,8 @@ pub struct Stats {
     pub waits: BTreeMap<String, Durations>,
     /// Why nothing can be claimed now: mostly, that the store cannot be had.
     pub reason: Option<String>,
+    /// What the store has set aside since somebody has damaged it; the rest goes on.
+    pub damaged: Option<String>,
 }
 
 impl Stats {
@@ -293,6 +295,7 @@ impl Loop {
         match round {
             Ok(round) => {
                 self.shared.works(LOOP);
+                self.shared.found_damaged(&round.damaged);
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
                 if round.has_no_lease {

@@ -27,6 +27,9 @@ pub enum StoreError {
     /// The store never works as it is: no such file, another schema, a wrong password.
     #[error("{store}: {reason}")]
     Unusable { store: String, reason: String },
+    /// What was asked for needs a part of the store that somebody has damaged. Nothing was done; the rest of it works.
+    #[error("{store}: {reason}")]
+    Damaged { store: String, reason: String },
     /// The request is wrong.
     #[error("{0}")]
     Refused(String),
@@ -108,6 +111,8 @@ pub struct Round {
     pub has_no_lease: bool,
     /// A limit of rate has held jobs back, until then.
     pub again_in: Option<Duration>,
+    /// What was left alone since somebody has damaged it, and why.
+    pub damaged: Vec<String>,
 }
 
 /// Answer to a renewal of a lease, about the held jobs.
@@ -228,6 +233,8 @@ pub struct Upkeep {
     pub last_ticks: Vec<Millis>,
     /// All leases, as they are after it.
     pub leases: Vec<Lease>,
+    /// As in [`Round`].
+    pub damaged: Vec<String>,
 }
 
 /// Answer to who wants to lead.

@@ -1,13 +1,20 @@
 //! The stores that there are, by the scheme of their URL.
 
-/// Scripts of Redis: each is appended to what all of a store share. Files are found from where this is used.
+/// Scripts of Redis: each is appended to what all of a store share. Files are found from where this is used. `SOURCES` is
+/// the text of all.
 macro_rules! scripts {
     ($common:literal: $($name:ident: $($file:literal),*;)*) => {
         $(static $name: std::sync::LazyLock<::redis::Script> = std::sync::LazyLock::new(|| {
             ::redis::Script::new(concat!(
-                include_str!($common), include_str!("redis/leases.lua"), $(include_str!($file)),*
+                include_str!("redis/guard.lua"), include_str!($common), include_str!("redis/leases.lua"),
+                $(include_str!($file)),*
             ))
         });)*
+
+        pub(in crate::stores) const SOURCES: &[&str] = &[
+            include_str!("redis/guard.lua"), include_str!($common), include_str!("redis/leases.lua"),
+            $($(include_str!($file)),*),*
+        ];
     };
 }
 

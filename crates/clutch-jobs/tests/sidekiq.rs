@@ -94,6 +94,66 @@ impl Site {
     }
 }
 
+/// Whatever key somebody has written over, of the format or of ours.
+#[test]
+fn no_job_is_lost_or_doubled_whatever_key_is_damaged() {
+    const NAMES: [&str; 13] = [
+        "queues",
+        "paused",
+        "retry",
+        "schedule",
+        "dead",
+        "processes",
+        "heartbeats",
+        "queue:default",
+        "clutch:queues",
+        "clutch:renewals",
+        "clutch:orphaned",
+        "clutch:cancelling",
+        "queue:backup::host:7:abc::default",
+    ];
+    for name in NAMES {
+        let Some(mut site) = site() else { return };
+        let later = NewJob { scheduled_at: Some(NOW + 5), ..job() };
+        let mut sure: Vec<_> = site.store.enqueue(&[job(), job(), later], NOW).unwrap();
+        let (key, aside) = (site.key(name), site.key("aside"));
+        let (mut begun, mut number, mut held) = (BTreeMap::<String, usize>::new(), 0, Vec::<Claimed>::new());
+        let mut step = |site: &Site, limit| -> Result<(), StoreError> {
+            let ids: Vec<_> = held.iter().map(|job| job.id.clone()).collect();
+            site.store.renew(&Runner { round: number, ..runner() }, &ids, NOW)?;
+            number += 1;
+            let settled = held.iter().map(|job| settle(job, Ending::Returned("1".to_owned()), NOW, 0.0)).collect();
+            let want = Want { limit, queues: vec!["default".to_owned()] };
+            let report = Report { settled, ..Report::default() };
+            let round = site.store.round(&Runner { round: number, ..runner() }, &report, &want, NOW)?;
+            assert!(round.lost.is_empty());
+            round.claimed.iter().for_each(|job| *begun.entry(job.id.clone()).or_default() += 1);
+            held = round.claimed;
+            Ok(())
+        };
+        step(&site, 1).unwrap();
+        let had = redis::cmd("RENAME").arg(&key).arg(&aside).exec(&mut site.connection).is_ok();
+        site.connection.set::<_, _, ()>(&key, "x").unwrap();
+        for _ in 0..3 {
+            sure.extend(site.store.enqueue(&[job()], NOW).unwrap_or_default());
+            let failures = [step(&site, 1).err(), site.store.look_after(&KEEP, 9, &[], &[], NOW + 10).err()];
+            for failure in failures.into_iter().flatten() {
+                assert!(failure.to_string().contains(name), "{name}: {failure}");
+            }
+        }
+        site.connection.del::<_, ()>(&key).unwrap();
+        if had {
+            redis::cmd("RENAME").arg(&aside).arg(&key).exec(&mut site.connection).unwrap();
+        }
+        for _ in 0..9 {
+            site.store.look_after(&KEEP, 9, &[], &[], NOW + 20_000).unwrap();
+            step(&site, 3).unwrap();
+        }
+        let wrong = sure.iter().filter(|one| begun.get(&one.id) != Some(&1)).count();
+        assert_eq!((wrong, begun.len()), (0, sure.len()), "{name}: {begun:?}");
+    }
+}
+
 #[test]
 fn a_job_is_pushed_as_sidekiq_does_it() {
     let Some(mut site) = site() else { return };

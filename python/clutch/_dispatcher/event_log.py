@@ -218,6 +218,12 @@ LINES: dict[str, Callable[[Event], Line]] = {
     "store_lost": about_pool(
         logging.ERROR, lambda event: f"{event['front']}: {event['reason']}; its jobs wait until that is over"
     ),
+    "store_damaged": about_pool(
+        logging.ERROR,
+        lambda event: (
+            f"{event['front']}: {event['store']}: {event['reason']}; jobs that need it wait until then, the others run"
+        ),
+    ),
     "store_recovered": about_pool(logging.INFO, lambda event: f"{event['front']}: {event['store']} works again"),
     "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by command"),
     "zygote_lost": about_pool(

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::telemetry::Emitter;
 use clutch_pool::work::Outcome;
-use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
 
 use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
-use crate::facts::{JobsRescued, QueueUnserved, StoreLost, StoreRecovered};
+use crate::facts::{JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
 use crate::job;
 use crate::maintenance::{Duty, Maintenance, Performed};
 use crate::store::{Noted, QueueStats, Store, Upkeep};
@@ -29,6 +29,9 @@ const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
+
+/// How long something counts as damaged after the store has said so last: it does when the part is used.
+const DAMAGED_FOR: Duration = Duration::from_secs(20);
 
 /// Pause of a thread that has panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
@@ -128,6 +131,8 @@ pub(super) struct Shared {
     pub(super) stats: Mutex<Stats>,
     /// Why threads cannot do their part now, by their names.
     failing: Mutex<BTreeMap<&'static str, String>>,
+    /// What the store has set aside as damaged, and when it said so last.
+    damaged: Mutex<BTreeMap<String, Instant>>,
     counts: Mutex<Counts>,
     counted: Condvar,
     orders: Mutex<Orders>,
@@ -144,6 +149,7 @@ impl Shared {
             next_key: AtomicUsize::new(0),
             stats: Mutex::default(),
             failing: Mutex::default(),
+            damaged: Mutex::default(),
             counts: Mutex::default(),
             counted: Condvar::new(),
             orders: Mutex::default(),
@@ -182,7 +188,8 @@ impl Shared {
 
     pub(super) fn stats(&self) -> Stats {
         let reason = self.failing.lock().values().next().cloned();
-        Stats { reason, ..self.stats.lock().clone() }
+        let damaged = self.still_damaged().keys().next().cloned();
+        Stats { reason, damaged, ..self.stats.lock().clone() }
     }
 
     /// The queues, as of some seconds ago. To count them may take long: who looks for the first time waits for that a
@@ -220,7 +227,24 @@ impl Shared {
         }
     }
 
+    fn still_damaged(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        let mut damaged = self.damaged.lock();
+        damaged.retain(|_, at| at.elapsed() < DAMAGED_FOR);
+        damaged
+    }
+
+    /// Tells the log once of each.
+    pub(super) fn found_damaged(&self, found: &[String]) {
+        for reason in found {
+            if self.still_damaged().insert(reason.clone(), Instant::now()).is_none() {
+                let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+                self.telemetry.emit(|| StoreDamaged { front, store, reason: reason.clone() });
+            }
+        }
+    }
+
     fn tell(&self, upkeep: &Upkeep) {
+        self.found_damaged(&upkeep.damaged);
         if upkeep.rescued > 0 {
             let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
             self.telemetry.emit(|| JobsRescued { front, jobs, dead });
@@ -313,7 +337,7 @@ mod tests {
 
     use std::sync::atomic::Ordering;
 
-    use super::super::Runs;
+    use super::super::{LOOP, Runs};
     use super::*;
     use crate::fetcher::Lanes;
     use crate::job::NewJob;
@@ -347,6 +371,19 @@ mod tests {
             assert!(reason.is_some_and(|reason| reason.contains(UPKEEP)), "readiness says so meanwhile");
         });
         assert_eq!(runs.into_inner(), 2);
+    }
+
+    #[test]
+    fn what_the_store_sets_aside_is_shown_beside_what_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = shared(&folder);
+        let found = ["its key x is a string".to_owned()];
+        shared.found_damaged(&found);
+        shared.found_damaged(&found);
+        shared.works(LOOP);
+        assert_eq!((shared.stats().damaged, shared.stats().reason), (Some(found[0].clone()), None));
+        *shared.damaged.lock().get_mut(&found[0]).unwrap() -= DAMAGED_FOR;
+        assert_eq!(shared.stats().damaged, None, "it was mended");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Jobs on Redis or Valkey, from version 6.2.
 //!
 //! All keys begin with the prefix of the URL in braces, so that they are on one node of a cluster; `{p}` is `{clutch}`.
-//! Each method is one script, so it is done as a whole or not at all, and one round trip. How durable a job is when
+//! Each method is one script, and one round trip. The server undoes nothing of a script that fails, so whatever can fail is
+//! asked for before the first write (`guard.lua`), and what a user may do at the connect (`probe.lua`); beyond that, what
+//! goes from one place to another is in the second before it leaves the first. Many jobs at a time come in several scripts
+//! ([`Redis::enqueue_batch`]), which are committed as one. How durable a job is when
 //! [`Store::enqueue`] returns is the server's configuration: `appendonly yes` with `appendfsync always` survives a power
 //! failure, `everysec` loses up to a second.
 //!
@@ -22,6 +25,8 @@
 //! | `{p}:cancelling` | set | running ids that are to stop |
 //! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
+//! | `{p}:holding` | set | keys with jobs that wait for others |
+//! | `{p}:coming:ID`, `{p}:arrivals` | list, sorted set | jobs of a large batch; the batches that are committed and not all there, by when some came last |
 //! | `{p}:rate:RATE:SCOPE` | sorted set | what began lately under a rate, by the server's clock, of a queue or a key |
 //! | `{p}:unique` | hash | the id of each key of unique jobs |
 //! | `{p}:renewals`, `{p}:orphaned` | hash, set | by runner, the counter of its lease and how long it may stand; those without, to be rescued from |
@@ -37,7 +42,7 @@ mod location;
 mod news;
 pub(super) mod record;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,8 +62,16 @@ use crate::store::{
 /// Schema that this version reads and writes.
 const SCHEMA_VERSION: u32 = 2; // as in common.lua
 
-/// Most jobs with a record that are enqueued at a time: they take longer, and so many arguments that Redis 6 refuses more.
-const RECORDS_MAX: usize = 20_000;
+/// Most jobs that one script enqueues: the server does nothing else meanwhile. More come in a batch of several scripts, of
+/// which nobody sees anything before it is committed.
+const SCRIPT_JOBS_MAX: usize = 1000;
+const SCRIPT_PLAIN_JOBS_MAX: usize = 10_000;
+
+/// Jobs of a batch that one script adds to those that were enqueued.
+const ARRIVE_STEP: usize = 500;
+
+/// Most parts of a batch that one look of a leader adds.
+const ARRIVE_STEPS_MAX: usize = 10;
 
 /// Most jobs that one step of a list looks at.
 const LIST_STEP: usize = 500;
@@ -69,13 +82,16 @@ const LOOKS: usize = 3;
 scripts! {
     "redis/common.lua":
     PUSH: "redis/push.lua";
-    ENQUEUE: "redis/enqueue.lua";
+    ENQUEUE: "redis/new.lua", "redis/enqueue.lua", "redis/told.lua";
+    STAGE: "redis/stage.lua";
+    COMMIT: "redis/commit.lua";
+    ARRIVE: "redis/always.lua", "redis/arrive.lua", "redis/new.lua", "redis/enqueue.lua", "redis/arrived.lua";
     ROUND: "redis/always.lua", "redis/ending.lua", "redis/round.lua";
     RENEW: "redis/always.lua", "redis/ending.lua", "redis/renew.lua";
     LOOK_AFTER: "redis/always.lua", "redis/ending.lua", "redis/look_after.lua";
     LEAVE: "redis/always.lua", "redis/leave.lua";
     LEAD: "redis/always.lua", "redis/lead.lua";
-    CHANGE: "redis/always.lua", "redis/plain.lua", "redis/change.lua";
+    CHANGE: "redis/always.lua", "redis/ending.lua", "redis/plain.lua", "redis/change.lua";
     GET: "redis/plain.lua", "redis/get.lua";
     LIST: "redis/plain.lua", "redis/list.lua";
     RUNNING: "redis/plain.lua", "redis/running.lua";
@@ -83,7 +99,7 @@ scripts! {
     FIND: "redis/find.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/always.lua", "redis/set_queue.lua";
-    TICK: "redis/tick.lua", "redis/enqueue.lua";
+    TICK: "redis/tick.lua", "redis/new.lua", "redis/ticked.lua", "redis/enqueue.lua", "redis/told.lua";
 }
 
 pub struct Redis {
@@ -130,7 +146,7 @@ impl Redis {
         let location = Location::parse(url)?;
         // In braces, so that all keys are on one node of a cluster.
         let root = format!("{{{}}}", location.prefix);
-        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION));
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION), SOURCES);
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link, has_backlog: AtomicBool::new(false) }),
             Err(error) => Err(error),
@@ -143,8 +159,7 @@ impl Redis {
         let answer = self.link.run(&TICK, |cmd| {
             cmd.arg(&tick.name).arg(tick.at);
             if let Some(job) = &tick.job {
-                cmd.arg(now).arg(1);
-                record::enqueue(cmd, job, &ids[0], now);
+                cmd.arg(now).arg(1).arg(record::arguments(job, &ids[0], now));
             }
         })?;
         // Otherwise what an enqueue answers: the tick is new.
@@ -169,7 +184,16 @@ impl Redis {
         let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
         let next_due = values.next().and_then(parsed);
         let leases = leases(values.next().unwrap_or(Value::Nil));
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due, leases, ..Upkeep::default() })
+        let damaged = values.next().map(texts).unwrap_or_default();
+        for batch in values.next().map(texts).unwrap_or_default() {
+            let mut left = 1;
+            for _ in 0..ARRIVE_STEPS_MAX {
+                if left > 0 {
+                    (left, _) = self.arrive(&batch, now)?;
+                }
+            }
+        }
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due, leases, damaged, ..Upkeep::default() })
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
@@ -188,6 +212,50 @@ impl Redis {
         })?;
         self.has_backlog.store(was_empty == Value::Int(0), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Of many jobs all or none: they are staged where nobody looks, committed at once, and then come in parts, so that
+    /// the server is never busy for long. Where this program ends meanwhile, the leader brings them in.
+    fn enqueue_batch(&self, jobs: &[NewJob], ids: Vec<JobId>, now: Millis) -> Result<Vec<Enqueued>> {
+        let batch = ids[0].clone();
+        let all = jobs.iter().zip(&ids).collect::<Vec<_>>();
+        for part in all.chunks(ARRIVE_STEP) {
+            self.link.run(&STAGE, |cmd| {
+                cmd.arg(&batch);
+                for (job, id) in part {
+                    cmd.arg(serde_json::to_string(&record::arguments(job, id, now)).unwrap_or_default());
+                }
+            })?;
+        }
+        let queues = jobs.iter().map(|job| (format!("inbox:{}", job.queue), "list"));
+        let ready = jobs.iter().map(|job| (format!("ready:{}", job.queue), "zset"));
+        let keys = jobs.iter().filter_map(|job| Some((format!("key:{}", job.key.as_ref()?), "zset")));
+        let needed: BTreeSet<_> = queues.chain(ready).chain(keys).collect();
+        self.link.run(&COMMIT, |cmd| {
+            cmd.arg(&batch).arg(jobs.len());
+            for (key, kind) in &needed {
+                cmd.arg(key).arg(kind);
+            }
+        })?;
+        let mut enqueued = Vec::with_capacity(ids.len());
+        let mut left = ids;
+        while !left.is_empty() {
+            let others = left.split_off(ARRIVE_STEP.min(left.len()));
+            // All are enqueued: where this fails, the leader brings in what has not come.
+            let told = self.arrive(&batch, now).map_or(Value::Nil, |(_, told)| told);
+            enqueued.extend(record::enqueued(told, left));
+            left = others;
+        }
+        Ok(enqueued)
+    }
+
+    /// Brings in the next part of a batch. Returns how many are left, and which there were already.
+    fn arrive(&self, batch: &str, now: Millis) -> Result<(usize, Value)> {
+        let answer = self.link.run(&ARRIVE, |cmd| {
+            cmd.arg(now).arg(batch).arg(ARRIVE_STEP);
+        })?;
+        let mut values = list(answer).into_iter();
+        Ok((values.next().and_then(parsed).unwrap_or_default(), values.next().unwrap_or(Value::Nil)))
     }
 
     /// Calls `look` with entries that wait in a queue, the newest first, or with the one of an id, until it says no. `step`:
@@ -348,20 +416,18 @@ impl Store for Redis {
         }
         let ids = ids::new_ids(jobs.len(), now);
         let are_plain = jobs.iter().all(|job| record::is_plain(job, now) && job.queue == jobs[0].queue);
+        if jobs.len() > if are_plain { SCRIPT_PLAIN_JOBS_MAX } else { SCRIPT_JOBS_MAX } {
+            return self.enqueue_batch(jobs, ids, now);
+        }
         if are_plain {
             self.put(jobs, &ids, now)?;
             return Ok(record::enqueued(Value::Nil, ids));
         }
-        if jobs.len() > RECORDS_MAX {
-            return Err(StoreError::Refused(format!(
-                "{} jobs at a time, some with a priority, a key, a result or a time, or in several queues: at most \
-                 {RECORDS_MAX} are taken",
-                jobs.len()
-            )));
-        }
         let answer = self.link.run(&ENQUEUE, |cmd| {
             cmd.arg(now).arg(jobs.len());
-            jobs.iter().zip(&ids).for_each(|(job, id)| record::enqueue(cmd, job, id, now));
+            for (job, id) in jobs.iter().zip(&ids) {
+                cmd.arg(record::arguments(job, id, now));
+            }
         })?;
         Ok(record::enqueued(answer, ids))
     }
@@ -385,9 +451,11 @@ impl Store for Redis {
         let lost = values.next().map(texts).unwrap_or_default();
         let has_no_lease = values.next().and_then(parsed) == Some(0);
         let again_in = values.next().and_then(parsed).map(Duration::from_millis);
-        let mut round = Round { lost, has_no_lease, again_in, claimed: Vec::new() };
+        let claimed = list(values.next().unwrap_or(Value::Nil));
+        let damaged = values.next().map(texts).unwrap_or_default();
+        let mut round = Round { lost, has_no_lease, again_in, claimed: Vec::new(), damaged };
         let mut broken = Vec::new();
-        for claimed in list(values.next().unwrap_or(Value::Nil)).into_iter().filter_map(record::claimed) {
+        for claimed in claimed.into_iter().filter_map(record::claimed) {
             match claimed {
                 Ok(job) => round.claimed.push(job),
                 Err(one) => broken.push(one),

@@ -35,7 +35,7 @@ use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
 use super::redis::{self as ours, Location, add_lapsed, add_runner, leases};
 use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State};
-use crate::leases::{Lapsed, Lease};
+use crate::leases::Lapsed;
 use crate::random;
 use crate::store::{
     Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed, Report, Result,
@@ -131,7 +131,7 @@ impl Sidekiq {
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
-        let link = Link::new(&location, name, format!("{namespace}clutch"), None);
+        let link = Link::new(&location, name, format!("{namespace}clutch"), None, SOURCES);
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => {}
             Err(error) => return Err(error),
@@ -241,14 +241,15 @@ impl Sidekiq {
 
     // ---- upkeep
 
-    /// Returns how many were rescued and buried, and all leases.
-    fn rescue(&self, limit: usize, over: &[Lapsed], now: Millis) -> Result<(usize, usize, Vec<Lease>)> {
+    /// Returns how many were rescued and buried, all leases, and what is damaged.
+    fn rescue(&self, limit: usize, over: &[Lapsed], now: Millis) -> Result<Upkeep> {
         let answer = self.link.run(&ORPHANS, |cmd| {
             cmd.arg(limit);
             add_lapsed(cmd, over);
         })?;
         let mut answer = list(answer).into_iter();
         let leases = leases(answer.next().unwrap_or(Value::Nil));
+        let damaged = answer.next().map(texts).unwrap_or_default();
         let (mut steps, mut buried) = (Vec::new(), 0);
         let mut values = answer.filter_map(text);
         while let (Some(runner), Some(queue), Some(text)) = (values.next(), values.next(), values.next()) {
@@ -268,7 +269,7 @@ impl Sidekiq {
             };
             steps.push(Move { key, kind, text, target });
         }
-        Ok((self.make_moves(&steps)?, buried, leases))
+        Ok(Upkeep { rescued: self.make_moves(&steps)?, buried, leases, damaged, ..Upkeep::default() })
     }
 
     fn stage(&self, key: &'static str, limit: usize, now: Millis) -> Result<usize> {
@@ -405,7 +406,8 @@ impl Store for Sidekiq {
         }
         let claimed = self.fetched(runner, values.next().unwrap_or(Value::Nil), now)?;
         let has_no_lease = values.next().and_then(parsed) == Some(0);
-        Ok(Round { claimed, lost, has_no_lease, again_in: None })
+        let damaged = values.next().map(texts).unwrap_or_default();
+        Ok(Round { claimed, lost, has_no_lease, again_in: None, damaged })
     }
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
@@ -472,11 +474,10 @@ impl Store for Sidekiq {
         if !ticks.is_empty() {
             return Err(StoreError::Refused("the format of Sidekiq has no place for periodic jobs".to_owned()));
         }
-        let (rescued, buried, leases) = self.rescue(limit, lapsed, now)?;
+        let rescued = self.rescue(limit, lapsed, now)?;
         let staged = self.stage("schedule", limit, now)? + self.stage("retry", limit, now)?;
         // Nothing else ends up somewhere; the dead set is cut as others of the format do, whenever a job is added.
-        let (pruned, last_ticks) = (0, Vec::new());
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due: self.next_due()?, last_ticks, leases })
+        Ok(Upkeep { staged, next_due: self.next_due()?, ..rescued })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {

@@ -280,6 +280,7 @@ impl Store for Sqlite {
                 last_ticks: ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<_>>()?,
                 next_due: next_due(transaction)?,
                 leases: leases(transaction)?,
+                damaged: Vec::new(),
             })
         });
         if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {

@@ -25,7 +25,9 @@ use crate::errors::clutch_error;
 pub(super) fn error(py: Python<'_>, error: &StoreError) -> PyErr {
     match error {
         StoreError::Unavailable { .. } => clutch_error(py, "StoreUnavailable", &error.to_string(), &[]),
-        StoreError::Unusable { .. } => clutch_error(py, "StoreError", &error.to_string(), &[]),
+        StoreError::Unusable { .. } | StoreError::Damaged { .. } => {
+            clutch_error(py, "StoreError", &error.to_string(), &[])
+        }
         StoreError::Refused(why) => PyValueError::new_err(why.clone()),
     }
 }

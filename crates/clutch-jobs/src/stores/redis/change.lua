@@ -2,6 +2,8 @@
 -- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
 local id, change, now, entry = take(), take(), take(), take()
 local job = p .. 'job:' .. id
+local damaged = refused(unpack(ENDING_KINDS)) or refused('kept')
+if damaged then return damaged end
 
 -- From which end of its line an entry is found sooner, as LREM has it: the newest are first.
 local function nearer_end(inbox, found)
@@ -29,10 +31,13 @@ local function recorded()
   return COMPLETED
 end
 
-local state = call('HGET', job, 'state') or recorded()
+local state = fields_of(id, 'state')[1] or recorded()
 if not state then return -1 end
-local was = call('HMGET', job, 'queue', 'place', 'key', 'key_limit', 'unique', 'attempt', 'max')
+local was = fields_of(id, 'queue', 'place', 'key', 'key_limit', 'unique', 'attempt', 'max')
 local queue, place, key, limit, unique = was[1], was[2], was[3], was[4], was[5]
+if queue and not (is_open(queue) and (not key or is_sound(p .. 'key:' .. key, 'zset'))) then
+  return redis.error_reply('DAMAGED ' .. damage[1])
+end
 
 -- Out of where a job in its state is.
 local function remove()
@@ -67,7 +72,7 @@ local function retry()
   if unique and state > RUNNING and call('HEXISTS', p .. 'unique', unique) == 1 then return 0 end
   remove()
   if unique then call('HSET', p .. 'unique', unique, id) end
-  local most = math.max(tonumber(was[7]) or 1, (was[6] or 0) + 1)
+  local most = math.max(tonumber(was[7]) or 1, (tonumber(was[6] or 0) or 0) + 1)
   call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
   -- Its deadline was for the attempts before.
   call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most, 'undated', 1)
@@ -84,7 +89,7 @@ local function delete()
   return 1
 end
 
-if not queue and state ~= RUNNING then
+if not (queue and number_of(place)) and state ~= RUNNING then
   set_aside(id)
   return 0
 end

@@ -1,7 +1,19 @@
 -- What all scripts share; each is appended to this one. KEYS[1] is the store's prefix in braces: all its keys are on
 -- one node of a cluster. The time of jobs is always an argument. Numbers of states are those of job.rs.
 local p = KEYS[1] .. ':'
-local call = redis.call
+
+local KINDS = {
+  all = 'zset', arrivals = 'zset', broken = 'set', cancelling = 'set', counts = 'hash', cron = 'hash', done = 'hash',
+  ['ended:3'] = 'zset', ['ended:4'] = 'zset', ['ended:5'] = 'zset', holding = 'set', inboxes = 'set', kept = 'zset',
+  leader = 'hash', orphaned = 'set', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash',
+  unique = 'hash',
+}
+
+-- What a script returns at once if one of its keys is of another type.
+local function refused(...) return refusal(p, KINDS, { ... }) end
+
+local problem = refused('schema')
+if problem then return problem end
 
 -- A newer version may have changed the format while this program had a connection.
 local SCHEMA = 2
@@ -30,8 +42,8 @@ end
 -- unpack() pushes its values on Lua's stack, which is finite. Even, so that pairs stay together.
 local CHUNK = 4000
 
-local function many(command, key, values)
-  for from = 1, #values, CHUNK do
+local function many(command, key, values, first)
+  for from = first or 1, #values, CHUNK do
     call(command, key, unpack(values, from, math.min(from + CHUNK - 1, #values)))
   end
 end
@@ -62,6 +74,18 @@ local function set_aside(id, state, queue)
   if queue then count(state, queue, -1) end
 end
 
+-- Fields of a record; none where there is none, or something else.
+local function fields_of(id, ...)
+  local found = try('HMGET', p .. 'job:' .. id, ...)
+  return found.err and {} or found
+end
+
+-- A place or a time as it is written; nothing if it is no number.
+local function number_of(text)
+  local number = tonumber(text or nil)
+  return number and number == number and text
+end
+
 -- ---- entries: what a plain job is as long as nothing but its run happens to it (record.rs)
 
 local ID_LENGTH = 26
@@ -90,6 +114,7 @@ local function write_record(id, entry, state)
   if not queue then return set_aside(id) end
   local created = created_of(entry)
   local job = p .. 'job:' .. id
+  if not is_sound(job, 'hash') then return set_aside(id) end
   call('HSET', job, 'state', state, 'queue', queue, 'place', created, 'tool', tool, 'max', most, 'due', created)
   if tags ~= '' then call('HSET', job, 'tags', tags) end
   call('SET', p .. 'body:' .. id, string.sub(entry, body, -ID_LENGTH - 2))
@@ -117,6 +142,9 @@ local offered = {}
 local fresh = {}
 local has_news = false
 
+-- Whether something can be put there.
+local function is_open(queue) return is_sound(p .. 'ready:' .. queue, 'zset') and is_sound(p .. 'inbox:' .. queue, 'list') end
+
 local function offer(id, queue, place)
   push(offered, queue, place, id)
 end
@@ -143,14 +171,7 @@ end
 -- ---- keys: of those that wait or run, the ones with the score ACTIVE may run, as many as the limit of each says
 
 local function has_place(members, limit)
-  limit = tonumber(limit or 1) or 1
-  local active = call('ZCOUNT', members, ACTIVE, ACTIVE)
-  if active < limit then return true end
-  -- One whose record is gone holds no place.
-  for _, id in ipairs(call('ZRANGEBYSCORE', members, ACTIVE, ACTIVE)) do
-    if call('EXISTS', p .. 'job:' .. id) == 0 then active = active - call('ZREM', members, id) end
-  end
-  return active < limit
+  return call('ZCOUNT', members, ACTIVE, ACTIVE) < (tonumber(limit or 1) or 1)
 end
 
 -- Available from now on, or held until others with its key have ended.
@@ -160,6 +181,7 @@ local function make_available(id, queue, place, key, limit)
     if call('ZSCORE', members, id) ~= ACTIVE then
       if not has_place(members, limit) then
         call('ZADD', members, place, id)
+        call('SADD', p .. 'holding', key)
         return
       end
       call('ZADD', members, ACTIVE, id)
@@ -168,24 +190,30 @@ local function make_available(id, queue, place, key, limit)
   offer(id, queue, place)
 end
 
--- The job neither waits nor runs any more: the next with its key may begin.
-local function leave_key(id, key)
+-- Those that come next with a key begin, as many as have a place.
+local function fill_key(key)
   local members = p .. 'key:' .. key
-  call('ZREM', members, id)
   while true do
     local first = call('ZRANGEBYSCORE', members, '(' .. ACTIVE, '+inf', 'LIMIT', 0, 1)[1]
     if not first then return end
-    local job = call('HMGET', p .. 'job:' .. first, 'queue', 'place', 'key_limit')
-    if not job[2] then
+    local job = fields_of(first, 'queue', 'place', 'key_limit')
+    if not job[1] or not number_of(job[2]) then
       set_aside(first)
       call('ZREM', members, first)
-    elseif has_place(members, job[3]) then
+    elseif has_place(members, job[3]) and is_open(job[1]) then
       call('ZADD', members, ACTIVE, first)
       offer(first, job[1], job[2])
     else
       return
     end
   end
+end
+
+-- The job neither waits nor runs any more.
+local function leave_key(id, key)
+  if not is_sound(p .. 'key:' .. key, 'zset') then return end
+  call('ZREM', p .. 'key:' .. key, id)
+  fill_key(key)
 end
 
 -- ---- the end of a script
@@ -197,11 +225,28 @@ local function check_limit(queue, before, after)
   if call('EXISTS', p .. 'ready:' .. queue, p .. 'inbox:' .. queue) > 0 then has_news = true end
 end
 
+local function add_count(field, by)
+  local after = try('HINCRBY', p .. 'counts', field, by)
+  if type(after) == 'number' then return after end
+  -- It was no number.
+  call('HSET', p .. 'counts', field, math.max(by, 0))
+  return by
+end
+
+-- Last of all: what has been written stays, whatever becomes of this.
+local function tell_news()
+  local key = p .. 'news'
+  if type(try('XADD', key, 'MAXLEN', 1, '*', 'n', 1)) == 'table' and wrong(key, 'stream') then
+    try('DEL', key)
+    try('XADD', key, 'MAXLEN', 1, '*', 'n', 1)
+  end
+end
+
 local function finish()
   flush_offered()
   for field, by in pairs(counts) do
     if by ~= 0 then
-      local after = call('HINCRBY', p .. 'counts', field, by)
+      local after = add_count(field, by)
       if after == 0 then call('HDEL', p .. 'counts', field) end
       if by < 0 and string.sub(field, 1, 2) == RUNNING .. ':' then check_limit(string.sub(field, 3), after - by, after) end
     end
@@ -209,6 +254,6 @@ local function finish()
   for queue in pairs(fresh) do
     if call('EXISTS', p .. 'ready:' .. queue) == 1 then has_news = true end
   end
-  if has_news then call('XADD', p .. 'news', 'MAXLEN', 1, '*', 'n', 1) end
+  if has_news then tell_news() end
 end
 

@@ -1,5 +1,13 @@
 -- How a job that was running goes on, or ends. Appended to common.lua by the scripts that need it.
 
+-- The keys of all that an end can change; asked for first.
+local ENDING_KINDS = {
+  'all', 'broken', 'cancelling', 'counts', 'done', 'ended:3', 'ended:4', 'ended:5', 'holding', 'inboxes', 'orphaned',
+  'renewals', 'scheduled', 'settings', 'unique',
+}
+-- After so many milliseconds what waits in vain for a damaged key is tried again.
+local DAMAGED_PAUSE = 5000
+
 -- By key: what is written once at the end.
 local added, removed = {}, {}
 
@@ -24,6 +32,7 @@ local ERRORS_MAX = 25 -- job.rs
 
 local function add_error(id, text)
   local errors = p .. 'errors:' .. id
+  if not is_sound(errors, 'list') then return end
   if call('RPUSH', errors, text) > ERRORS_MAX then call('LTRIM', errors, -ERRORS_MAX, -1) end
 end
 

@@ -2,6 +2,7 @@
 -- their ids but for programs whose clocks differ, so it may be where only whoever looks at all of them finds it.
 local inbox, id = p .. 'inbox:' .. take(), take()
 local AROUND = 50
+if not is_sound(inbox, 'list') then return false end
 local first, last = 0, call('LLEN', inbox) - 1
 while first <= last do
   local middle = math.floor((first + last) / 2)

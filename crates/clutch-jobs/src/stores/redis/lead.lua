@@ -2,11 +2,8 @@
 -- leases.
 local runner, length = take(), take()
 
--- A version before kept leases as times: they are watched as others from now on.
-for _, old in ipairs({ p .. 'runners', p .. 'leases' }) do
-  for _, holder in ipairs(call('ZRANGE', old, 0, -1)) do call('HSETNX', renewals, holder, '0 30000') end
-  call('DEL', old)
-end
+local unusable = refused('leader', 'orphaned', 'renewals')
+if unusable then return unusable end
 
 local leader = call('HGET', p .. 'leader', 'name')
 end_leases(leader or '')

@@ -7,9 +7,10 @@
 
 mod discovery;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
@@ -34,6 +35,19 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 /// The oldest server whose commands suffice.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
+static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
+static FROM_1: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("from_1.lua")));
+
+/// Commands that are not in scripts.
+const OWN_COMMANDS: [&str; 1] = ["LPUSH"];
+
+/// Returns the commands in the texts of scripts.
+fn commands(sources: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    let calls = sources.iter().flat_map(|text| ["call('", "try('", "many('"].map(|call| text.split(call).skip(1)));
+    let named = calls.flatten().filter_map(|rest| Some(rest.split_once('\'')?.0));
+    named.chain(OWN_COMMANDS).collect::<BTreeSet<_>>().into_iter()
+}
+
 pub(in crate::stores) struct Link {
     pub name: String,
     discovery: Discovery,
@@ -41,6 +55,8 @@ pub(in crate::stores) struct Link {
     pub root: String,
     /// The version of the format that this program reads and writes.
     schema: Option<u32>,
+    /// Texts of the scripts that it runs.
+    sources: &'static [&'static str],
     line: Mutex<LinkState>,
     freed: Condvar,
     warnings: Mutex<Vec<String>>,
@@ -102,7 +118,13 @@ impl Drop for Turn<'_> {
 
 impl Link {
     /// To a server that keeps jobs in a format under these keys. None: it is another program's, and has no version.
-    pub fn new(location: &Location, name: String, root: String, schema: Option<u32>) -> Link {
+    pub fn new(
+        location: &Location,
+        name: String,
+        root: String,
+        schema: Option<u32>,
+        sources: &'static [&'static str],
+    ) -> Link {
         // Another part of the program may have chosen one: the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let discovery = Discovery::new(location, &root);
@@ -111,6 +133,7 @@ impl Link {
             discovery,
             root,
             schema,
+            sources,
             line: Mutex::default(),
             freed: Condvar::new(),
             warnings: Mutex::default(),
@@ -140,9 +163,9 @@ impl Link {
         })
     }
 
-    /// Runs one command.
+    /// Runs one command, whose first argument is a key.
     pub fn query(&self, cmd: &Cmd) -> Result<Value> {
-        self.with(|connection| cmd.query(connection))
+        self.with(|connection| cmd.query(connection).map_err(|error| named(cmd, error)))
     }
 
     fn with(&self, ask: impl Fn(&mut Connection) -> RedisResult<Value>) -> Result<Value> {
@@ -231,6 +254,9 @@ impl Link {
         if let Some(known) = self.schema {
             self.check_schema(&mut connection, known)?;
         }
+        self.check_rights(&mut connection)?;
+        let from_1 = FROM_1.key(&self.root).invoke::<Value>(&mut connection);
+        from_1.map_err(|error| told(&self.name, &error))?;
         Ok(Open { connection, identity, used_at: Instant::now(), limit: None })
     }
 
@@ -279,6 +305,29 @@ impl Link {
         }
     }
 
+    /// Refuses a user that may not run all commands of the scripts: one that fails midway is half done.
+    fn check_rights(&self, connection: &mut Connection) -> Result<()> {
+        let mut probe = PROBE.key(&self.root);
+        for command in commands(self.sources) {
+            probe.arg(command);
+        }
+        let missing: Vec<String> = match probe.invoke(connection) {
+            Ok(missing) => missing,
+            // Not now: each script says so before it writes.
+            Err(error) if may_pass(&error) && !breaks(&error) => return Ok(()),
+            Err(error) => return Err(told(&self.name, &error)),
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let rules: Vec<_> = missing.iter().map(|command| format!("+{}", command.to_lowercase())).collect();
+        Err(self.unusable(format!(
+            "its user may not run {}: allow it, as by ACL SETUSER NAME {}",
+            missing.join(", "),
+            rules.join(" ")
+        )))
+    }
+
     fn unusable(&self, reason: String) -> StoreError {
         StoreError::Unusable { store: self.name.clone(), reason }
     }
@@ -316,6 +365,9 @@ fn warnings(name: &str, about: &str) -> Vec<String> {
     warnings
 }
 
+/// Code of the errors of our scripts that have done nothing (guard.lua).
+const DAMAGED: &str = "DAMAGED";
+
 /// Codes of errors that may pass.
 const MAY_PASS: [&str; 13] = [
     "LOADING",
@@ -336,13 +388,33 @@ const MAY_PASS: [&str; 13] = [
 /// Errors of the general kind that may pass, by what they say. Redis 6 says why a script failed only there.
 const MAY_PASS_TEXTS: [&str; 5] = ["OOM command", "READONLY", "MISCONF", "max number of clients", "NOREPLICAS"];
 
-pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
-    let store = store.to_owned();
+/// Names the key of a command that found another type there, as scripts do.
+fn named(cmd: &Cmd, error: RedisError) -> RedisError {
+    if error.code() != Some("WRONGTYPE") {
+        return error;
+    }
+    let key = cmd.args_iter().nth(1).map(|argument| match argument {
+        redis::Arg::Simple(key) => String::from_utf8_lossy(key).into_owned(),
+        _ => String::new(),
+    });
+    let detail =
+        format!("its key {} has another type than Clutch keeps there: delete or rename it", key.unwrap_or_default());
+    redis::make_extension_error(DAMAGED.to_owned(), Some(detail))
+}
+
+fn may_pass(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
-    let may_pass = (error.is_io_error() && !is_nonsense(error))
+    (error.is_io_error() && !is_nonsense(error))
         || error.is_connection_dropped()
         || error.code().is_some_and(|code| MAY_PASS.contains(&code))
-        || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text));
+        || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text))
+}
+
+pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
+    let store = store.to_owned();
+    if error.code() == Some(DAMAGED) {
+        return StoreError::Damaged { store, reason: error.detail().unwrap_or_default().to_owned() };
+    }
     let reason = match error.kind() {
         _ if error.is_timeout() => "it does not answer in time".to_owned(),
         ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
@@ -351,7 +423,10 @@ pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
         ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
         _ => error.to_string(),
     };
-    if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+    match may_pass(error) {
+        true => StoreError::Unavailable { store, reason },
+        false => StoreError::Unusable { store, reason },
+    }
 }
 
 /// Whether bytes came that mean nothing: a certificate that is not trusted, or no TLS at all.
@@ -364,13 +439,27 @@ fn is_nonsense(error: &RedisError) -> bool {
 
 /// Whether the connection is of no more use, or leads to a server that is none.
 fn breaks(error: &RedisError) -> bool {
-    let is_of_script = matches!(error.code(), Some("OOM" | "BUSY" | "ERR" | "NOPERM" | "MISCONF"));
+    let is_of_script =
+        matches!(error.code(), Some("OOM" | "BUSY" | "ERR" | "NOPERM" | "MISCONF" | "WRONGTYPE" | DAMAGED));
     !is_of_script
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each with arguments that change nothing.
+    #[test]
+    fn every_command_of_the_scripts_is_tried_at_the_connect() {
+        let probe = include_str!("probe.lua");
+        for sources in [super::super::SOURCES, crate::stores::sidekiq::SOURCES] {
+            let commands: Vec<_> = commands(sources).collect();
+            assert!(commands.contains(&"HSET") && commands.contains(&"ZADD"), "{commands:?}");
+            for command in commands {
+                assert!(command == "TIME" || probe.contains(&format!(" {command} = {{")), "{command}");
+            }
+        }
+    }
 
     #[test]
     fn old_versions() {

@@ -5,6 +5,9 @@
 local below, look, limit = take(), take(), tonumber(take())
 local state, queue, tool, tag = take_optional(), take_optional(), take_optional(), take_optional()
 
+local unusable = refused('all', 'scheduled', 'ended:4', 'ended:5')
+if unusable then return unusable end
+
 local function matches(found)
   return (not state or found[1] == state)
     and (not queue or found[2] == queue)
@@ -67,10 +70,10 @@ end
 
 for _, id in ipairs(ids) do
   local job = p .. 'job:' .. id
-  local found = call('HMGET', job, 'state', 'queue', 'tool', 'tags')
+  local found = fields_of(id, 'state', 'queue', 'tool', 'tags')
   if found[1] then
     if matches(found) then
-      tell(id, call('HGETALL', job), call('GET', p .. 'body:' .. id), call('LRANGE', p .. 'errors:' .. id, 0, -1))
+      tell(id, call('HGETALL', job), body_of(id), errors_of(id))
     end
   elseif not state or state == COMPLETED then
     local found_done = find_plain(id)

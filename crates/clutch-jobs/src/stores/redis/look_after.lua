@@ -1,17 +1,21 @@
 -- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how
 -- often a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's
 -- name; the leases that have lapsed (end_leases).
--- Returns how many were staged, rescued, buried and deleted, when the next is due, and all leases.
+-- Returns how many were staged, rescued, buried and deleted, when the next is due, all leases, and what is left alone
+-- since its key is damaged, and batches that nobody brings in any more.
 local now, limit = take(), tonumber(take())
 local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
 local DEAD = '5'
 local staged, rescued, buried, pruned = 0, 0, 0, 0
 
+local damaged = refused('arrivals', 'kept', unpack(ENDING_KINDS))
+if damaged then return damaged end
+
 -- ---- prune
 
 local function delete(id, state)
-  local queue = call('HGET', p .. 'job:' .. id, 'queue')
+  local queue = fields_of(id, 'queue')[1]
   if queue then
     call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
   else
@@ -28,7 +32,7 @@ for state, time in pairs(before) do
   local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
   local kept = {}
   for _, id in ipairs(ended) do
-    local keep_until = call('HGET', p .. 'job:' .. id, 'until')
+    local keep_until = number_of(fields_of(id, 'until')[1])
     if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
       kept[#kept + 1] = keep_until
       kept[#kept + 1] = id
@@ -62,9 +66,9 @@ end
 local function rescue(id, runner, claim)
   local job = p .. 'job:' .. id
   write_claimed(id, claim, RUNNING)
-  local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
+  local was = fields_of(id, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
   local attempt, queue, rescues = tonumber(was[1]) or 1, was[2], tonumber(was[6] or 0) or 0
-  if not queue or not was[3] then
+  if not queue or not number_of(was[3]) then
     local _, _, _, of = claim_of(claim)
     return set_aside(id, RUNNING, of)
   end
@@ -81,15 +85,25 @@ local function rescue(id, runner, claim)
   if state == DEAD then buried = buried + 1 end
 end
 
+-- What leaves where it is found, once it is where it goes.
+local leaving, freed = {}, {}
+
 local function rescue_from(runner)
-  local running = p .. 'running:' .. runner
+  local running, is_left = p .. 'running:' .. runner, false
+  if not is_sound(running, 'hash') then return end
   for _, id in ipairs(call('HKEYS', running)) do
     if rescued >= limit then return end
-    rescue(id, runner, call('HGET', running, id))
-    call('HDEL', running, id)
-    rescued = rescued + 1
+    local claim = call('HGET', running, id)
+    local _, _, _, queue = claim_of(claim)
+    if queue and not is_open(queue) then
+      is_left = true
+    else
+      rescue(id, runner, claim)
+      push(leaving, running, id)
+      rescued = rescued + 1
+    end
   end
-  call('SREM', p .. 'orphaned', runner)
+  if not is_left then freed[#freed + 1] = runner end
 end
 
 for _, runner in ipairs(end_leases()) do
@@ -100,11 +114,17 @@ for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do rescue_from(runner
 
 -- ---- stage
 
+local function is_keyed(key) return not key or is_sound(p .. 'key:' .. key, 'zset') end
+
+local put_off = {}
 local due = call('ZRANGEBYSCORE', p .. 'scheduled', '-inf', now, 'LIMIT', 0, limit)
 for _, id in ipairs(due) do
   local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'queue', 'place', 'key', 'key_limit')
-  if was[1] and was[2] then
+  local was = fields_of(id, 'queue', 'place', 'key', 'key_limit')
+  if was[1] and number_of(was[2]) and not (is_open(was[1]) and is_keyed(was[3])) then
+    put_off[#put_off + 1] = digits(now + DAMAGED_PAUSE)
+    put_off[#put_off + 1] = id
+  elseif was[1] and number_of(was[2]) then
     call('HSET', job, 'state', AVAILABLE)
     count(SCHEDULED, was[1], -1)
     count(AVAILABLE, was[1], 1)
@@ -113,10 +133,40 @@ for _, id in ipairs(due) do
     set_aside(id)
   end
 end
-many('ZREM', p .. 'scheduled', due)
-staged = #due
+staged = #due - #put_off / 2
 flush_endings()
 
+-- ---- keys whose jobs wait for others: one that holds no place any more, since its record is gone or was changed by
+-- somebody, makes room; a few of one key in each look
+
+local MEMBERS_MAX = 100
+
+local function sweep(key)
+  local members = p .. 'key:' .. key
+  if not is_sound(members, 'zset') then return end
+  local active = call('ZCOUNT', members, ACTIVE, ACTIVE)
+  if active == call('ZCARD', members) then return call('SREM', p .. 'holding', key) end
+  local from = call('TIME')[2] % math.max(1, active - MEMBERS_MAX + 1)
+  for _, id in ipairs(call('ZRANGE', members, from, math.min(from + MEMBERS_MAX, active) - 1)) do
+    local state = fields_of(id, 'state')[1]
+    if not state or state >= COMPLETED then call('ZREM', members, id) end
+  end
+  fill_key(key)
+end
+
+local key = call('SRANDMEMBER', p .. 'holding')
+if key then sweep(key) end
+
+-- ---- batches whose program has ended before all of their jobs had come
+
+local ARRIVALS_MAX, ARRIVE_SECONDS = 3, 5
+local before = call('TIME')[1] - ARRIVE_SECONDS
+local arrivals = call('ZRANGEBYSCORE', p .. 'arrivals', '-inf', before, 'LIMIT', 0, ARRIVALS_MAX)
+
 finish()
+for running, ids in pairs(leaving) do many('HDEL', running, ids) end
+many('SREM', p .. 'orphaned', freed)
+many('ZREM', p .. 'scheduled', due)
+many('ZADD', p .. 'scheduled', put_off)
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
-return { staged, rescued, buried, pruned, next_due or false, leases }
+return { staged, rescued, buried, pruned, next_due or false, leases, damage, arrivals }

@@ -1,11 +1,13 @@
 -- Where plain jobs are that run or have ended. Appended to common.lua by the scripts that need it.
 
+local unusable = refused('done', 'ended:3', 'orphaned', 'renewals')
+if unusable then return unusable end
+
 local function each_runner(look)
-  for _, runner in ipairs(call('HKEYS', renewals)) do
-    if look(runner) then return end
-  end
-  for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
-    if look(runner) then return end
+  for _, names in ipairs({ call('HKEYS', renewals), call('SMEMBERS', p .. 'orphaned') }) do
+    for _, runner in ipairs(names) do
+      if is_sound(p .. 'running:' .. runner, 'hash') and look(runner) then return end
+    end
   end
 end
 
@@ -22,3 +24,14 @@ local function find_plain(id)
   return found or {}
 end
 
+
+-- Of one that has a record.
+local function body_of(id)
+  local body = try('GET', p .. 'body:' .. id)
+  return type(body) == 'string' and body
+end
+
+local function errors_of(id)
+  local errors = try('LRANGE', p .. 'errors:' .. id, 0, -1)
+  return errors.err and {} or errors
+end

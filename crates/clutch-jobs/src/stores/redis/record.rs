@@ -116,21 +116,28 @@ fn tags(job: &NewJob) -> Option<String> {
     (!job.tags.is_empty()).then(|| serde_json::to_string(&job.tags).unwrap_or_default())
 }
 
-pub(super) fn enqueue(cmd: &mut Cmd, job: &NewJob, id: &str, now: Millis) {
-    cmd.arg(id);
+/// Arguments of new.lua for one job.
+pub(super) fn arguments(job: &NewJob, id: &str, now: Millis) -> Vec<String> {
     if is_plain(job, now) {
-        cmd.arg(entry(job, id, now));
-        return;
+        return vec![id.to_owned(), entry(job, id, now)];
     }
     let place = now as f64 - f64::from(job.priority) * PRIORITY_STEP;
-    cmd.arg("").arg(&job.queue).arg(format!("{place:.0}")).arg(&job.tool).arg(job.attempts_max);
-    if_any(cmd, job.scheduled_at.filter(|at| *at > now));
-    optional(cmd, job.unique.as_deref());
-    optional(cmd, job.key.as_deref());
-    optional(cmd, (job.key_limit > 1).then(|| job.key_limit.to_string()).as_deref());
-    optional(cmd, job.key_rate.map(|rate| rate.to_string()).as_deref());
-    optional(cmd, tags(job).as_deref());
-    cmd.arg(body(job, now));
+    let optional = |text: Option<String>| text.map_or_else(String::new, |text| format!("={text}"));
+    vec![
+        id.to_owned(),
+        String::new(),
+        job.queue.clone(),
+        format!("{place:.0}"),
+        job.tool.clone(),
+        job.attempts_max.to_string(),
+        job.scheduled_at.filter(|at| *at > now).map_or_else(String::new, |at| at.to_string()),
+        optional(job.unique.clone()),
+        optional(job.key.clone()),
+        optional((job.key_limit > 1).then(|| job.key_limit.to_string())),
+        optional(job.key_rate.map(|rate| rate.to_string())),
+        optional(tags(job)),
+        body(job, now),
+    ]
 }
 
 pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {

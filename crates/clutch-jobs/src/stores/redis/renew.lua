@@ -3,6 +3,8 @@
 -- Returns false when the lease had lapsed; otherwise the ids that are to be stopped, and those that are not its own.
 local runner, number, length, now = take(), tonumber(take()), take(), take()
 local running = p .. 'running:' .. runner
+local damaged = refused(unpack(ENDING_KINDS)) or refusal(p, { ['running:' .. runner] = 'hash' }, { 'running:' .. runner })
+if damaged then return damaged end
 if number == 0 then take_lease(runner, length) end
 if not raise(runner, length) then return false end
 
@@ -16,9 +18,9 @@ local function release(id, claim, entry, of)
   end
   local job = p .. 'job:' .. id
   write_claimed(id, claim, RUNNING)
-  local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique')
+  local was = fields_of(id, 'attempt', 'queue', 'place', 'key', 'unique')
   local queue = was[2]
-  if not queue or not was[3] then return set_aside(id, RUNNING, of) end
+  if not queue or not number_of(was[3]) then return set_aside(id, RUNNING, of) end
   count(RUNNING, queue, -1)
   call('HSET', job, 'attempt', math.max(0, (tonumber(was[1]) or 1) - 1))
   call('HDEL', job, 'runner', 'at')
@@ -32,7 +34,7 @@ local function release(id, claim, entry, of)
   offer(id, queue, was[3])
 end
 
-local held, stopped, lost = {}, {}, {}
+local held, stopped, lost, released = {}, {}, {}, {}
 local are_cancelling = call('EXISTS', p .. 'cancelling') == 1
 for nr = at + 1, #ARGV do
   local id = ARGV[nr]
@@ -48,12 +50,14 @@ for _, id in ipairs(call('HKEYS', running)) do
     local claim = call('HGET', running, id)
     local round, _, _, queue, entry = claim_of(claim)
     -- What was claimed since belongs to a later renewal: this one was late.
-    if not round or tonumber(round) <= number then
-      call('HDEL', running, id)
+    -- One that cannot be put back is tried again by the next.
+    if (not round or tonumber(round) <= number) and (not queue or is_open(queue)) then
       release(id, claim, entry or #claim + 1, queue)
+      released[#released + 1] = id
     end
   end
 end
 flush_endings()
 finish()
+many('HDEL', running, released)
 return { stopped, lost }

@@ -4,11 +4,15 @@
 -- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
--- attempt, attempts_max, checkpoint, when it was due, and '1' if its deadline plays no part any more.
+-- attempt, attempts_max, checkpoint, when it was due, and '1' if its deadline plays no part any more; what is left alone
+-- since its key is damaged.
 local runner, number, length, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
 local running = p .. 'running:' .. runner
+
+local damaged = refused(unpack(ENDING_KINDS)) or refusal(p, { ['running:' .. runner] = 'hash' }, { 'running:' .. runner })
+if damaged then return damaged end
 
 -- A plain job that this runner runs gets a record.
 local function record(id, claim)
@@ -21,7 +25,7 @@ local function note(id, attempt, checkpoint, progress)
   if not claim then return end
   record(id, claim)
   local job = p .. 'job:' .. id
-  if call('HGET', job, 'attempt') ~= attempt then return end
+  if fields_of(id, 'attempt')[1] ~= attempt then return end
   if checkpoint ~= '' then call('HSET', job, 'checkpoint', checkpoint) end
   if progress ~= '' then call('HSET', job, 'progress', progress) end
 end
@@ -36,10 +40,10 @@ local are_cancelling
 -- Whether the job was still this runner's.
 local function settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
   local job = p .. 'job:' .. id
-  local was =
-    call('HMGET', job, 'state', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint', 'rescues')
+  local was = fields_of(id, 'state', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint', 'rescues')
   local queue, key = was[3], was[5]
-  if was[1] ~= RUNNING or was[2] ~= attempt or not queue or not was[4] then return false end
+  if was[1] ~= RUNNING or was[2] ~= attempt or not queue or not number_of(was[4]) then return false end
+  if state == AVAILABLE and not is_open(queue) then state, due = SCHEDULED, digits(now + DAMAGED_PAUSE) end
   if are_cancelling and is_cancelling(id) then
     push(removed, p .. 'cancelling', id)
     -- Somebody was told that it is cancelled: it does not run again.
@@ -98,7 +102,7 @@ end
 
 -- It was this runner's, and its record is gone.
 local function settle_recorded(id, queue, ...)
-  if call('EXISTS', p .. 'job:' .. id) == 1 then return settle(id, ...) end
+  if fields_of(id, 'state')[1] then return settle(id, ...) end
   set_aside(id, RUNNING, queue)
   call('HDEL', running, id)
 end
@@ -172,6 +176,7 @@ local function rate_left(scope, rate)
   most, per = tonumber(most), tonumber(per)
   time_there = time_there or clock(shift)
   local starts = starts_of(scope, rate)
+  if not is_sound(starts, 'zset') then return 0, DAMAGED_PAUSE end
   call('ZREMRANGEBYSCORE', starts, '-inf', digits(time_there - per))
   -- What is later than now was before the clock was set back.
   call('ZREMRANGEBYSCORE', starts, '(' .. digits(time_there), '+inf')
@@ -201,10 +206,14 @@ local function note_claim(id, claim, what)
   claimed = claimed + 1
 end
 
+-- What is claimed is in the runner's hash before it is taken from where it waits.
+local function keep_claims(first) many('HSET', running, claims, 2 * first + 1) end
+
 local function claim_entries(queue, most)
-  local entries = most > 0 and call('RPOP', p .. 'inbox:' .. queue, most) or {}
-  local head, first = head_of_claim(number, now, runner, queue), claimed
-  for nr = 1, #entries do
+  local inbox, first = p .. 'inbox:' .. queue, claimed
+  local entries = most > 0 and call('LRANGE', inbox, -most, -1) or {}
+  local head = head_of_claim(number, now, runner, queue)
+  for nr = #entries, 1, -1 do
     if parts_of(entries[nr]) then
       note_claim(id_of(entries[nr]), head .. entries[nr], { entries[nr] })
     else
@@ -212,8 +221,10 @@ local function claim_entries(queue, most)
       again = 0
     end
   end
+  keep_claims(first)
+  if #entries > 0 then call('LTRIM', inbox, 0, -#entries - 1) end
   count(RUNNING, queue, claimed - first)
-  if call('EXISTS', p .. 'inbox:' .. queue) == 0 then call('SREM', p .. 'inboxes', queue) end
+  if call('EXISTS', inbox) == 0 then call('SREM', p .. 'inboxes', queue) end
 end
 
 -- It is still one of those of its key that may run, and nobody else's turn, but not yet.
@@ -224,10 +235,9 @@ local function put_off(id, queue, wait)
   count(SCHEDULED, queue, 1)
 end
 
--- One that was taken from those that are ready.
+-- One of those that are ready; true if it is to be begun.
 local function claim_recorded(id, queue)
-  local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due', 'undated')
+  local was = fields_of(id, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due', 'undated')
   count(AVAILABLE, queue, -1)
   if not was[2] then return set_aside(id) end
   if was[4] and was[5] then
@@ -237,12 +247,13 @@ local function claim_recorded(id, queue)
     note_start(scope, was[5], id)
   end
   local attempt = (tonumber(was[1]) or 0) + 1
-  call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
-  local body = call('GET', p .. 'body:' .. id)
+  local body = try('GET', p .. 'body:' .. id)
+  if type(body) == 'table' then body = false end
   bytes = bytes + #(body or '')
   local what = { id, body, attempt, was[2], was[3], was[6], was[7] }
   note_claim(id, head_of_claim(number, now, runner, queue), what)
   count(RUNNING, queue, 1)
+  return attempt
 end
 
 -- Those that are ready, up to this place.
@@ -252,11 +263,15 @@ local function claim_ready(queue, upto, last)
     if claimed >= last then return end
     local ids = call('ZRANGEBYSCORE', ready, '-inf', upto, 'LIMIT', 0, last - claimed)
     if #ids == 0 then return end
-    local taken = {}
+    local taken, attempts, first = {}, {}, claimed
     for nr = 1, #ids do
       if bytes > BYTES_MAX then break end
       taken[nr] = ids[nr]
-      claim_recorded(ids[nr], queue)
+      attempts[ids[nr]] = claim_recorded(ids[nr], queue) or nil
+    end
+    keep_claims(first)
+    for id, attempt in pairs(attempts) do
+      call('HSET', p .. 'job:' .. id, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
     end
     many('ZREM', ready, taken)
     if bytes > BYTES_MAX then break end
@@ -318,9 +333,9 @@ if limit > 0 and is_leased and #queues > 0 then
   for nr, queue in ipairs(queues) do
     if claimed >= limit or bytes > BYTES_MAX then break end
     local most, rate = most_of(queue, settings[3 * nr - 2], settings[3 * nr - 1]), settings[3 * nr]
+    if not is_open(queue) then most = 0 end
     if most > 0 and rate then claim_by_rate(queue, most, rate) elseif most > 0 then claim(queue, most) end
   end
-  many('HSET', running, claims)
 end
 finish()
-return { lost, is_leased and 1 or 0, again and digits(math.max(0, again)) or false, told }
+return { lost, is_leased and 1 or 0, again and digits(math.max(0, again)) or false, told, damage }

@@ -3,8 +3,11 @@
 -- first, or only the one with that id. Places are counted from the end, so that none is missed when others take what is
 -- there meanwhile.
 local queue, from, look, id = take(), tonumber(take()), tonumber(take()), take()
+local unusable = refused('inboxes')
+if unusable then return unusable end
 if queue == '' then return call('SMEMBERS', p .. 'inboxes') end
 local inbox = p .. 'inbox:' .. queue
+if not is_sound(inbox, 'list') then return { 0 } end
 local length = call('LLEN', inbox)
 from = math.min(from < 0 and length or from, length)
 if from == 0 then return { 0 } end

@@ -2,8 +2,19 @@
 -- Sidekiq begin with the namespace, those that only Clutch reads with KEYS[1].
 local n = string.sub(KEYS[1], 1, -7)
 local p = KEYS[1] .. ':'
-local call = redis.call
 local ARGV = ARGV
+
+local KINDS = { cancelling = 'set', leader = 'hash', orphaned = 'set', queues = 'set', renewals = 'hash' }
+local KINDS_OF_FORMAT = {
+  dead = 'zset', heartbeats = 'zset', paused = 'set', processes = 'set', queues = 'set', retry = 'zset',
+  schedule = 'zset',
+}
+
+-- What a script returns at once if one of its keys is of another type; those of the format, or our own.
+local function refused(...) return refusal(p, KINDS, { ... }) end
+local function format_refused(...) return refusal(n, KINDS_OF_FORMAT, { ... }) end
+
+local function is_open(queue) return is_sound(n .. 'queue:' .. queue, 'list') end
 
 local at = 0
 local function take()
@@ -35,6 +46,9 @@ local function bury(payload, now)
   call('ZREMRANGEBYSCORE', n .. 'dead', '-inf', now - DEAD_SECONDS)
   call('ZREMRANGEBYRANK', n .. 'dead', 0, -DEAD_JOBS - 1)
 end
+
+-- Whether it can be put there; the sets and sorted sets were asked for before.
+local function is_possible(where, queue) return (where ~= 'queue' and where ~= 'front') or is_open(queue) end
 
 -- 'queue', 'front', 'dead', 'schedule', 'retry', or 'nowhere'; the score is in seconds.
 local function put(where, queue, score, payload)

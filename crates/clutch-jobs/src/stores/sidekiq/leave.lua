@@ -1,5 +1,7 @@
 -- ARGV: runner, the end of the name of the hash of what it runs.
 local runner, suffix = take(), take()
+local problem = refused('leader', 'orphaned', 'renewals') or format_refused('heartbeats', 'processes')
+if problem then return problem end
 call('HDEL', renewals, runner)
 call('ZREM', n .. 'heartbeats', runner)
 call('SREM', n .. 'processes', runner)
