@@ -135,7 +135,21 @@ class Jobs:
 
     @property
     def _store(self) -> _core.JobStore:
-        return self._lazy.open()
+        """To open is to connect. In a program that gevent has patched, other greenlets run meanwhile."""
+        if not is_patched() or self._lazy.opened is not None:
+            return self._lazy.open()
+        from clutch._pool.hub import aside
+
+        return aside(self._lazy.open, alone=True)
+
+    def _ask(self, ask: Callable[[_core.JobStore], T]) -> T:
+        """Asks the store; other greenlets run meanwhile."""
+        store = self._store
+        if not is_patched():
+            return ask(store)
+        from clutch._pool.hub import aside
+
+        return aside(lambda: ask(store))
 
     # ---- enqueue
 
@@ -294,12 +308,13 @@ class Jobs:
         from clutch._pool.hub import wait
 
         soon: builtins.list[_core.JobsEnqueued] = []
+        store = self._store
 
         def subscribe(bridge: _core.Bridge, waiter: Any) -> None:
-            soon.append(self._store.enqueue_soon(texts, bridge, waiter))
+            soon.append(store.enqueue_soon(texts, bridge, waiter))
 
         if not wait(subscribe, None):
-            return self._store.enqueue(texts)
+            return store.enqueue(texts)
         return soon[0].result()
 
     async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
@@ -331,7 +346,7 @@ class Jobs:
 
     def get(self, job: str) -> Job | None:
         """Return the job, or None if there is none with this id."""
-        text = self._store.get(job)
+        text = self._ask(lambda store: store.get(job))
         return None if text is None else Job.of(json.loads(text))
 
     def list(
@@ -350,7 +365,7 @@ class Jobs:
         if state is not None and state not in STATES:
             raise ValueError(f"state {state!r}: allowed are {', '.join(STATES)}")
         wanted = {"state": state, "queue": queue, "tool": tool, "tag": tag, "before": before, "limit": limit}
-        return [Job.of(one) for one in json.loads(self._store.list(json.dumps(wanted)))]
+        return [Job.of(one) for one in json.loads(self._ask(lambda store: store.list(json.dumps(wanted))))]
 
     def each(
         self,
@@ -377,7 +392,7 @@ class Jobs:
 
     def stats(self) -> dict[str, Queue]:
         """Return the queues by name, with the number of jobs in each state."""
-        queues = map(queue_of, json.loads(self._store.queues()))
+        queues = map(queue_of, json.loads(self._ask(lambda store: store.queues())))
         return {queue.name: queue for queue in queues}
 
     def cancel(self, job: str) -> bool:
@@ -385,30 +400,38 @@ class Jobs:
 
         A running job is interrupted within a third of its runner's lease.
         """
-        return self._store.change(job, "cancel")
+        return self._ask(lambda store: store.change(job, "cancel"))
 
-    def retry(self, job: str) -> bool:
-        """Run a job that has ended, or is scheduled for later, at once. Returns False if there is no such job."""
-        return self._store.change(job, "retry")
+    def retry(self, job: str, *, arguments: Any = None) -> bool:
+        """Run a job that has ended, or is scheduled for later, at once. Returns False if there is no such job.
+
+        `arguments`: other ones, as each of those of `enqueue_many`: a tuple, a mapping, or the only one. They are
+        checked when the job runs. Raises `BadArguments` where they cannot be JSON.
+        """
+        if arguments is None:
+            return self._ask(lambda store: store.change(job, "retry"))
+        text = Called("").arguments(*arguments_of(arguments), self._offers["keywords"])
+        return self._ask(lambda store: store.change(job, "retry", text))
 
     def delete(self, job: str) -> bool:
         """Delete a job, unless it is running. Returns False if there is no such job."""
-        return self._store.change(job, "delete")
+        return self._ask(lambda store: store.change(job, "delete"))
 
     def pause(self, queue: str) -> None:
         """Pause a queue: no runner takes jobs from it any more. Running jobs continue."""
-        self._store.pause(queue, True)
+        self._ask(lambda store: store.pause(queue, True))
 
     def resume(self, queue: str) -> None:
         """Resume a paused queue."""
-        self._store.pause(queue, False)
+        self._ask(lambda store: store.pause(queue, False))
 
     def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
         """Limit a queue over all runners: to `running_max` concurrent jobs, and to as many starts as `rate` allows
         (`"100/m"`, `"5/30s"`). None: no limit."""
         if running_max is not None and not 0 <= running_max <= U32_MAX:
             raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 to {U32_MAX:,}, or None")
-        self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
+        limit = None if rate is None else rate_of(rate, "rate")
+        self._ask(lambda store: store.limit(queue, running_max, limit))
 
     def result(self, job: str, timeout: Seconds | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
@@ -418,22 +441,34 @@ class Jobs:
         where its result was not kept or has expired: `get(job).state` tells how it ended. A store that is out of reach
         is waited for as well; `StoreUnavailable` is raised if it still is when the time is over.
         """
-        lost: StoreUnavailable | None = None
-        for wait in looks(timeout):
-            outcome, lost = self._looked(job)
-            if outcome is not None:
-                return result_of(outcome)
-            time.sleep(wait)
-        raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
+        return result_of(self.wait(job, timeout))
 
     async def aresult(self, job: str, timeout: Seconds | None = None) -> Any:
         """`result` for asyncio."""
+        return result_of(await self.await_end(job, timeout))
+
+    def wait(self, job: str, timeout: Seconds | None = None) -> Job:
+        """Wait for the end of a job and return it, whatever became of it: `state` tells, and `errors` why.
+
+        Raises TimeoutError, and ClutchError where there is no such job. A store that is out of reach is waited for as
+        well; `StoreUnavailable` is raised if it still is when the time is over.
+        """
         lost: StoreUnavailable | None = None
-        for wait in looks(timeout):
-            outcome, lost = await asyncio.to_thread(self._looked, job)
-            if outcome is not None:
-                return result_of(outcome)
-            await asyncio.sleep(wait)
+        for pause in looks(timeout):
+            ended, lost = self._looked(job)
+            if ended is not None:
+                return ended
+            time.sleep(pause)
+        raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
+
+    async def await_end(self, job: str, timeout: Seconds | None = None) -> Job:
+        """`wait` for asyncio."""
+        lost: StoreUnavailable | None = None
+        for pause in looks(timeout):
+            ended, lost = await asyncio.to_thread(self._looked, job)
+            if ended is not None:
+                return ended
+            await asyncio.sleep(pause)
         raise lost or TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
 
     def _looked(self, job: str) -> tuple[Job | None, StoreUnavailable | None]:
@@ -466,9 +501,9 @@ class Jobs:
         """`cancel` for asyncio."""
         return await asyncio.to_thread(self.cancel, job)
 
-    async def aretry(self, job: str) -> bool:
+    async def aretry(self, job: str, *, arguments: Any = None) -> bool:
         """`retry` for asyncio."""
-        return await asyncio.to_thread(self.retry, job)
+        return await asyncio.to_thread(functools.partial(self.retry, job, arguments=arguments))
 
 
 def span(timeout: Seconds | None) -> float:

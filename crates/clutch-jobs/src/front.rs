@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cron::{CronEntry, EntryOptions, WrongEntry};
 use crate::fetcher::Lanes;
 use crate::job::{self, State};
-use crate::runner::{Config, Runs, Stats};
+use crate::runner::{Config, Runs, Stats, ToolStats};
 use crate::store::{Change, Keep, QueueChange, QueueStats, Store, StoreError};
 use crate::stores;
 
@@ -164,7 +164,7 @@ impl JobsFront {
         Ok(format!("queue {} {}", shown(queue), if is_paused { "paused" } else { "resumed" }))
     }
 
-    fn change(&self, job: &str, change: Change) -> Result<String, ActError> {
+    fn change(&self, job: &str, change: Change<'_>) -> Result<String, ActError> {
         let shown = shown(job);
         let is_changed = self.store.change(job, change, job::now()).map_err(not_done)?;
         match self.store.get(job).map_err(not_done)? {
@@ -187,42 +187,44 @@ impl JobsFront {
         &self,
         name: &'static str,
         help: &'static str,
-        more: Option<(&'static str, &str)>,
+        more: &[(&'static str, &str)],
         value: FigureValue,
     ) -> Figure {
         let own = [("front", self.runs.name()), ("pool", self.pool.config.name.as_str())];
-        let labels = own.into_iter().chain(more).map(|(name, value)| (name, value.to_owned())).collect();
+        let labels = own.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect();
         Figure { name, help, labels, value }
     }
 
     /// Returns the figures of what runs here.
     fn of_runner(&self, stats: &Stats) -> Vec<Figure> {
-        let ends = [
-            ("completed", stats.completed),
-            ("retried", stats.retried),
-            ("postponed", stats.postponed),
-            ("cancelled", stats.cancelled),
-            ("dead", stats.dead),
-            ("lost", stats.lost),
-        ];
-        let help = "Attempts of jobs that ended here, by outcome; lost: settled too late";
-        let mut figures = Vec::from(ends.map(|(outcome, count)| {
-            self.figure("jobs_attempts", help, Some(("outcome", outcome)), FigureValue::Counter(count))
-        }));
-        let help = "Attempts of jobs that failed here, by the kind of their error";
-        figures.extend(stats.failures.iter().map(|(kind, count)| {
-            self.figure("jobs_failures", help, Some(("kind", kind)), FigureValue::Counter(*count))
-        }));
+        let mut figures: Vec<Figure> = stats.tools.iter().flat_map(|(tool, stats)| self.of_tool(tool, stats)).collect();
+        figures.push(self.attempts("", "lost", stats.lost));
         let help = "From when a job was due until it began here";
         figures.extend(stats.waits.iter().map(|(queue, waits)| {
             let value = FigureValue::Histogram(waits.into());
-            self.figure("jobs_wait_seconds", help, Some(("queue", queue)), value)
+            self.figure("jobs_wait_seconds", help, &[("queue", queue)], value)
         }));
         let running = FigureValue::Gauge(stats.running as u64);
-        figures.push(self.figure("jobs_running", "Jobs that run here", None, running));
+        figures.push(self.figure("jobs_running", "Jobs that run here", &[], running));
         let is_up = FigureValue::Gauge(u64::from(stats.reason.is_none()));
-        figures.push(self.figure("jobs_store_up", "1 if the last request to the store succeeded", None, is_up));
+        figures.push(self.figure("jobs_store_up", "1 if the last request to the store succeeded", &[], is_up));
         figures
+    }
+
+    fn attempts(&self, tool: &str, outcome: &str, count: u64) -> Figure {
+        let help = "Attempts of jobs that ended here, by outcome; lost: settled too late";
+        self.figure("jobs_attempts", help, &[("tool", tool), ("outcome", outcome)], FigureValue::Counter(count))
+    }
+
+    fn of_tool(&self, tool: &str, stats: &ToolStats) -> Vec<Figure> {
+        let outcomes = stats.outcomes.iter().map(|(outcome, count)| self.attempts(tool, outcome, *count));
+        let help = "Attempts of jobs that failed here, by the kind of their error";
+        let failures = stats.failures.iter().map(|(kind, count)| {
+            self.figure("jobs_failures", help, &[("tool", tool), ("kind", kind)], FigureValue::Counter(*count))
+        });
+        let (help, runs) = ("How long attempts ran here", FigureValue::Histogram((&stats.runs).into()));
+        let runs = self.figure("jobs_run_seconds", help, &[("tool", tool)], runs);
+        outcomes.chain(failures).chain([runs]).collect()
     }
 
     /// Returns the figures of a queue of the whole store.
@@ -234,7 +236,7 @@ impl JobsFront {
             ("jobs_dead", "Dead jobs that are still kept, in the whole store", queue.dead),
             ("jobs_oldest_seconds", "How long the first available job has waited, seconds", waited_s),
         ]
-        .map(|(name, help, value)| self.figure(name, help, Some(("queue", &queue.name)), FigureValue::Gauge(value)))
+        .map(|(name, help, value)| self.figure(name, help, &[("queue", &queue.name)], FigureValue::Gauge(value)))
     }
 }
 

@@ -257,7 +257,7 @@ impl NewJob {
 
     /// Returns why no store takes it.
     pub fn check(&self) -> Result<(), String> {
-        within("arguments (as JSON)", self.arguments.get().len(), ARGUMENTS_BYTES_MAX)?;
+        check_arguments(self.arguments.get())?;
         within("meta (as JSON)", self.meta.as_ref().map_or(0, |meta| meta.get().len()), META_BYTES_MAX)?;
         check_name("a tool's name", &self.tool)?;
         check_queue(&self.queue)?;
@@ -277,6 +277,11 @@ impl NewJob {
         }
         Ok(())
     }
+}
+
+/// Returns why no job has these arguments, which are JSON.
+pub fn check_arguments(arguments: &str) -> Result<(), String> {
+    within("arguments (as JSON)", arguments.len(), ARGUMENTS_BYTES_MAX)
 }
 
 /// Returns why no queue has this name.

@@ -15,7 +15,7 @@ mod work;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
@@ -51,6 +51,10 @@ const UNKNOWN_MS_MAX: Millis = 24 * 3600 * 1000;
 /// Most names of tools that are remembered; the target's own are far fewer.
 const FUNCTIONS_MAX: usize = 10_000;
 
+/// Most names of tools in figures, and the name of all others there.
+const TOOLS_MAX: usize = 1000;
+const OTHER_TOOLS: &str = "other";
+
 /// Configuration of a runner.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -81,9 +85,8 @@ pub struct Stats {
     /// Have ended, which the store has not been told.
     #[serde(skip)]
     pub unsettled: usize,
-    /// Attempts that failed, by the kind of their error.
     #[serde(skip)]
-    pub failures: BTreeMap<String, u64>,
+    pub tools: BTreeMap<String, ToolStats>,
     /// By queue, how long jobs that were due had waited when they began.
     #[serde(skip)]
     pub waits: BTreeMap<String, Durations>,
@@ -96,14 +99,42 @@ pub struct Stats {
 impl Stats {
     /// Counts the end of an attempt.
     fn count(&mut self, settled: &Settled) {
-        let count = match settled.state {
-            State::Completed => &mut self.completed,
-            State::Cancelled => &mut self.cancelled,
-            State::Dead => &mut self.dead,
-            State::Scheduled if settled.error.is_some() => &mut self.retried,
+        let count = match outcome_of(settled) {
+            "completed" => &mut self.completed,
+            "cancelled" => &mut self.cancelled,
+            "dead" => &mut self.dead,
+            "retried" => &mut self.retried,
             _ => &mut self.postponed,
         };
         *count += 1;
+    }
+}
+
+/// What has become of a job by an attempt, as figures have it.
+fn outcome_of(settled: &Settled) -> &'static str {
+    match settled.state {
+        State::Completed => "completed",
+        State::Cancelled => "cancelled",
+        State::Dead => "dead",
+        State::Scheduled if settled.error.is_some() => "retried",
+        State::Scheduled | State::Available | State::Running => "postponed",
+    }
+}
+
+/// Counts of the attempts of one tool.
+#[derive(Clone, Debug, Default)]
+pub struct ToolStats {
+    /// By what has become of the job.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// Attempts that failed, by the kind of their error.
+    pub failures: BTreeMap<String, u64>,
+    /// How long attempts ran.
+    pub runs: Durations,
+}
+
+impl ToolStats {
+    fn count(&mut self, settled: &Settled) {
+        *self.outcomes.entry(outcome_of(settled)).or_default() += 1;
         if let Some(error) = &settled.error {
             *self.failures.entry(error.kind.clone()).or_default() += 1;
         }
@@ -278,7 +309,7 @@ impl Loop {
             match note {
                 Note::Arrived => self.machine.on(fetcher::Event::Arrived, now),
                 Note::Quiet(quiet) => self.machine.on(fetcher::Event::Quiet(quiet), now),
-                Note::Answered { key, outcome } => self.answered(key, outcome),
+                Note::Answered { key, outcome, ran } => self.answered(key, outcome, ran),
             }
         }
     }
@@ -375,7 +406,12 @@ impl Loop {
 
     fn begin(&mut self, job: Claimed) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
-        let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key, job: job.id.clone() });
+        let reply = Arc::new(answer::JobReply {
+            inbox: self.shared.inbox.clone(),
+            key,
+            job: job.id.clone(),
+            ran_ns: AtomicU64::new(0),
+        });
         let submitted =
             self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
         match submitted {
@@ -401,7 +437,7 @@ impl Loop {
         Ok(function)
     }
 
-    fn answered(&mut self, key: usize, outcome: Outcome) {
+    fn answered(&mut self, key: usize, outcome: Outcome, ran: Option<Duration>) {
         let Some(one) = self.running.remove(&key) else { return };
         self.shared.stats.lock().running = self.running.len();
         if one.is_dropped {
@@ -409,7 +445,28 @@ impl Loop {
         }
         let ending = if one.is_cancelled { Ending::Cancelled } else { answer::ending(&one.job, outcome, job::now()) };
         let ending = self.put_off_unknown(&one.job, ending);
+        if let Some(ran) = ran.filter(|_| !matches!(ending, Ending::PutOff { .. })) {
+            let label = self.label_of(&one.job.tool);
+            self.shared.stats.lock().tools.entry(label).or_default().runs.add(ran.as_secs_f64());
+        }
         self.settle(&one.job, ending);
+    }
+
+    /// The name of a tool in figures: those that the target has, since jobs come from outside. Where it is not known what
+    /// the target has, the first names.
+    fn label_of(&self, tool: &str) -> String {
+        let (was_seen, seen) = {
+            let tools = &self.shared.stats.lock().tools;
+            (tools.contains_key(tool), tools.len())
+        };
+        let is_known = || {
+            let status = self.batch.pool().status();
+            match status.image.get("tools").and_then(serde_json::Value::as_array) {
+                Some(known) => known.iter().any(|known| known == tool),
+                None => seen < TOOLS_MAX,
+            }
+        };
+        if was_seen || is_known() { tool.to_owned() } else { OTHER_TOOLS.to_owned() }
     }
 
     /// A tool that these workers do not have is no fault of the job: while new code is rolled out, others have it.
@@ -435,8 +492,10 @@ impl Loop {
             self.machine.on(fetcher::Event::Refused, Instant::now());
         }
         let settled = settle(job, ending, job::now(), random::fraction());
+        let label = self.label_of(&job.tool);
         let mut stats = self.shared.stats.lock();
         stats.count(&settled);
+        stats.tools.entry(label).or_default().count(&settled);
         stats.unsettled += 1;
         drop(stats);
         if let Some(error) = &settled.error {

@@ -126,11 +126,13 @@ pub struct Renewed {
 
 /// A change of one job that is not an attempt's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Change<'a> {
     /// Cancels a waiting job; a running one is interrupted.
     Cancel,
     /// Runs a job that has ended, or is scheduled for later, at once.
     Retry,
+    /// The same with other arguments: JSON as of [`NewJob::arguments`].
+    RetryWith(&'a str),
     /// Gone, unless it runs.
     Delete,
 }
@@ -316,7 +318,7 @@ pub trait Store: Send + Sync {
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep>;
 
     /// Returns whether there was something to change.
-    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool>;
+    fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool>;
 
     fn get(&self, id: &str) -> Result<Option<Job>>;
 

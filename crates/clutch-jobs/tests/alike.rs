@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u8, any::<bool>()).prop_map(|(runner, forgets)| Step::Renew { runner, forgets }),
         1 => (0..3u8).prop_map(|runner| Step::Leave { runner }),
         3 => Just(Step::Look),
-        3 => (any::<usize>(), 0..3u8).prop_map(|(job, change)| Step::Change { job, change }),
+        3 => (any::<usize>(), 0..4u8).prop_map(|(job, change)| Step::Change { job, change }),
         1 => (0..2usize, any::<bool>()).prop_map(|(queue, is_paused)| Step::Pause { queue, is_paused }),
         1 => (0..2usize, prop::option::of(0..3u32)).prop_map(|(queue, most)| Step::Limit { queue, most }),
         2 => (1..45_000i64).prop_map(|ms| Step::Pass { ms }),
@@ -170,7 +170,9 @@ impl Side {
             }
             Step::Change { job, change } => {
                 let Some(nr) = job.checked_rem(self.ids.len()) else { return String::new() };
-                let change = [Change::Cancel, Change::Retry, Change::Delete][usize::from(*change)];
+                let arguments = r#"{"args":[7],"kwargs":{}}"#;
+                let change =
+                    [Change::Cancel, Change::Retry, Change::Delete, Change::RetryWith(arguments)][usize::from(*change)];
                 format!("{:?}", self.store.change(&self.ids[nr], change, self.now).unwrap())
             }
             Step::Pause { queue, is_paused } => {

@@ -74,6 +74,7 @@ stores! {
             a_waiting_job_is_cancelled_and_a_running_one_told,
             a_cancelled_job_does_not_run_again,
             a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once,
+            a_job_is_retried_with_other_arguments,
             a_job_that_is_retried_by_hand_has_no_deadline_any_more,
             a_job_is_deleted_unless_it_runs,
             lists_are_filtered_and_newest_first,

@@ -94,6 +94,8 @@ pub trait Reply: Send + Sync {
     fn sent(&self, _queued: Duration) {}
     /// User code has started; only called when the work asked to know.
     fn begun(&self) {}
+    /// Time that the work has run, before its end; only of a job, and where its worker has ended it.
+    fn ran(&self, _time: Duration) {}
     /// CPU time that the work has used, before its end; only of a pool that asks for it, and where it can be told.
     fn used(&self, _cpu: Duration) {}
     /// The work has a place in the queue, in a pool with `overflow = "block"`.

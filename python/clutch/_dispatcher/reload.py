@@ -176,9 +176,10 @@ def watched_folders(config: Config) -> list[Path]:
     """The folders of the config and of each target, without those inside of another."""
     folders = {config.file.resolve().parent}
     for pool in config.pools:
-        top = pool.values["target"].partition(":")[0].partition(".")[0]
-        for entry in map(Path, pool.core["launch"]["sys_path"]):
-            if (entry / top).is_dir() or (entry / f"{top}.py").is_file():
-                folders.add((entry / top if (entry / top).is_dir() else entry).resolve())
-                break
+        tops = {name.partition(":")[0].partition(".")[0] for name in pool.values["target"].split(",")}
+        for top in tops:
+            for entry in map(Path, pool.core["launch"]["sys_path"]):
+                if (entry / top).is_dir() or (entry / f"{top}.py").is_file():
+                    folders.add((entry / top if (entry / top).is_dir() else entry).resolve())
+                    break
     return sorted(one for one in folders if not any(other in one.parents for other in folders))

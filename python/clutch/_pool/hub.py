@@ -5,17 +5,21 @@ A native thread without a hub, and the hub itself, wait as anywhere else.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from gevent import getcurrent
+from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists  # the public one makes a hub for each thread that asks
 from gevent.event import Event
+from gevent.threadpool import ThreadPool
 
 from clutch import _core
 from clutch._pool.calls import Calls
 from clutch._pool.future import Future, Stream
+
+T = TypeVar("T")
 
 
 class HubFuture(Future):
@@ -89,6 +93,12 @@ class Waiter:
         self.came.set()
 
 
+THREADS = 10
+"""Maximum calls of one hub that wait for their stores at a time; more wait for these."""
+
+_alone = monkey.get_original("_thread", "allocate_lock")()
+"""For native threads: one of gevent's would want a hub in each."""
+_threads: weakref.WeakKeyDictionary[Any, ThreadPool] = weakref.WeakKeyDictionary()
 _carriers: weakref.WeakKeyDictionary[Any, Carrier] = weakref.WeakKeyDictionary()
 
 
@@ -108,3 +118,29 @@ def wait(subscribe: Callable[[_core.Bridge, Any], object], timeout: float | None
     finally:
         carrier.count(-1)
     return True
+
+
+def aside(function: Callable[[], T], alone: bool = False) -> T:
+    """Call a function in a native thread while the hub runs; here, if there is no hub to wait in.
+
+    `alone`: one such function at a time.
+    """
+    hub = get_hub_if_exists()
+    if hub is None or getcurrent() is hub:
+        return function()
+    threads = _threads.get(hub)
+    if threads is None:
+        # Its own: names of hosts are looked up by the hub's, also while all these wait.
+        threads = _threads[hub] = ThreadPool(THREADS, hub)
+
+    def called() -> tuple[T | None, BaseException | None]:
+        try:
+            with _alone if alone else contextlib.nullcontext():
+                return function(), None
+        except BaseException as error:  # the hub would print it
+            return None, error
+
+    value, error = threads.apply(called)
+    if error is not None:
+        raise error
+    return value  # type: ignore[no-any-return]

@@ -376,7 +376,15 @@ def members(holder: Any) -> dict[str, Any]:
 
 
 def find_target(target: str) -> tuple[types.ModuleType, Any]:
-    """Resolve `package.module` or `package.module:object` to (module, object with the tools)."""
+    """Resolve `package.module` or `package.module:object` to (module, object with the tools); of several modules, to
+    one that has what is in any of them."""
+    if "," in target:
+        together = types.ModuleType(target)
+        for name in target.split(","):
+            names = vars(find_target(name)[0])
+            # Two of them may have a helper of one name; of two tools, whoever looks for tools tells.
+            together.__dict__.update({f"{name}.{inside}": value for inside, value in names.items()})
+        return together, together
     name, _, path = target.partition(":")
     try:
         module = importlib.import_module(name)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +18,8 @@ import click
 from clutch import _core
 from clutch._dispatcher.schedules import next_ticks
 from clutch._jobs.records import ENDS, STATES
+from clutch._worker.image import LoadError, find_target
+from clutch.cli.call import named_value
 from clutch.cli.flags import as_json
 from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import age, aligned, printable
@@ -168,16 +173,29 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
         click.echo(printable(f"\n{head}\n{error.traceback.rstrip() or '(no traceback)'}", kept="\n\t"))
 
 
-def change(name: str, done: str, all_done: str, doc: str) -> None:
+def change(name: str, done: str, all_done: str, doc: str, *more: Callable[[Any], Any]) -> None:
     """A command that changes jobs: those of some ids, or all that match."""
 
-    def run(jobs: Jobs, ids: tuple[str, ...], is_all: bool, yes: bool, as_json: bool, **wanted: str | None) -> None:
+    def run(
+        jobs: Jobs,
+        ids: tuple[str, ...],
+        is_all: bool,
+        yes: bool,
+        as_json: bool,
+        arguments: str | None = None,
+        **wanted: str | None,
+    ) -> None:
         chosen = {option: value for option, value in wanted.items() if value is not None}
         if sum((bool(ids), bool(chosen), is_all)) != 1:
             raise click.UsageError(
                 f"name the jobs to {name} by their ids, or choose them by --state, --queue, --tool and --tag, or --all"
             )
-        if ids:
+        if arguments is not None:
+            if len(ids) != 1:
+                raise click.UsageError("--args belong to one job: name it by its id")
+            given = json_arguments(arguments)
+            change_named(jobs, name, done, ids, as_json, lambda job: jobs.retry(job, arguments=given))
+        elif ids:
             change_named(jobs, name, done, ids, as_json)
         else:
             change_chosen(jobs, name, all_done, chosen, yes, as_json)
@@ -190,6 +208,7 @@ def change(name: str, done: str, all_done: str, doc: str) -> None:
         click.argument("ids", nargs=-1, metavar="[JOB]…"),
         as_json,
         store,
+        *more,
     ):
         run = option(run)
     command.command(name)(run)
@@ -208,13 +227,37 @@ def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bo
     return ((job, getattr(jobs, name)(job)) for job in ids)
 
 
+def json_arguments(text: str) -> tuple[Any, ...] | dict[str, Any]:
+    """Reads arguments by position (a list) or by name (an object). Raises UsageError."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if isinstance(given, list):
+        return tuple(given)
+    if isinstance(given, dict):
+        return given
+    raise click.UsageError(
+        f"--args {text!r}: allowed are a JSON list of arguments by position, such as '[\"ann\", 7]', or an object of "
+        """arguments by name, such as '{"to": "ann"}'"""
+    )
+
+
 def print_changed(found: dict[str, bool]) -> None:
     print_json({"changed": [job for job in found if found[job]], "unchanged": [job for job in found if not found[job]]})
 
 
-def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: bool) -> None:
+def change_named(
+    jobs: Jobs,
+    name: str,
+    done: str,
+    ids: Iterable[str],
+    as_json: bool,
+    act: Callable[[str], bool] | None = None,
+) -> None:
     found = {}
-    for job, is_changed in changed(jobs, name, ids):
+    acting: Callable[[str], bool] = act or getattr(jobs, name)
+    for job, is_changed in ((job, acting(job)) for job in ids):
         found[job] = is_changed
         if is_changed and not as_json:
             click.echo(f"job {job} {STOPPING if name == 'cancel' and is_running(jobs, job) else done}")
@@ -276,9 +319,66 @@ def confirm(question: str) -> None:
 RETRY = """Run jobs once more, at once: dead ones, or those that wait for their time.
 
 Without ids and --state: those that have failed."""
-change("retry", "runs again", "run again", RETRY)
+OTHER_ARGUMENTS = click.option(
+    "--args", "arguments", metavar="JSON", help="""Run one job with these arguments: '["ann"]' or '{"to": "ann"}'."""
+)
+change("retry", "runs again", "run again", RETRY, OTHER_ARGUMENTS)
 change("cancel", "cancelled", "cancelled", "Cancel jobs. Those that run are told to stop.")
 change("delete", "deleted", "deleted", "Delete jobs that do not run.")
+
+
+@command.command("enqueue")
+@store
+@click.argument("tool")
+@click.argument("arguments", nargs=-1, metavar="[VALUE...|NAME=VALUE...]")
+@click.option("--args", "given", metavar="JSON", help="""All arguments: '["ann"]' or '{"to": "ann"}'.""")
+@click.option("--queue", help="Name of the queue.")
+@click.option("--priority", type=click.IntRange(-9, 9), help="Larger runs first.")
+@click.option("--in", "in_", metavar="TIME", help="Delay until the job is due.")
+@click.option("--retry", type=click.IntRange(0), help="Maximum number of retries.")
+@click.option("--result", metavar="TIME", help="Retention of the result.")
+@as_json
+def enqueue(
+    jobs: Jobs, tool: str, arguments: tuple[str, ...], given: str | None, as_json: bool, **options: Any
+) -> None:
+    """Enqueue a job, to try a tool.
+
+    TOOL is the name of a tool, or MODULE:TOOL: that module is imported, the arguments are checked by the tool's type
+    hints, and options that are not given are those of its decorator.
+
+    A VALUE is read as JSON where it is JSON, else as text: 7, ann@example.org, language=de, tags='["a"]'.
+    """
+    if given is not None and arguments:
+        raise click.UsageError("give either VALUEs or --args, not both")
+    call = json_arguments(given) if given is not None else words(arguments)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    # Not `enqueue`, for which a keyword may be an option.
+    (job,) = checked(lambda: jobs.options(**chosen).enqueue_many(tool_of(tool), [call]))
+    if as_json:
+        print_json({"job": job, "is_new": job.is_new})
+    else:
+        click.echo(f"job {job} enqueued" if job.is_new else f"job {job} exists already: its unique key is taken")
+
+
+def words(arguments: Iterable[str]) -> tuple[Any, ...] | dict[str, Any]:
+    """Reads VALUEs or NAME=VALUEs. Raises UsageError for both."""
+    is_named = {word: "=" in word and word.partition("=")[0].isidentifier() for word in arguments}
+    if len(set(is_named.values())) > 1:
+        raise click.UsageError("give arguments by position or by name, not both")
+    if any(is_named.values()):
+        return dict(map(named_value, arguments))
+    return tuple(named_value(f"value={word}")[1] for word in arguments)
+
+
+def tool_of(name: str) -> Any:
+    """The name of a tool, or its function where its module is named."""
+    if not re.fullmatch(r"[\w.]+:[\w.]+", name):
+        return name
+    sys.path.insert(0, os.getcwd())
+    try:
+        return find_target(name)[1]
+    except LoadError as error:
+        raise click.UsageError(str(error)) from None
 
 
 @command.command("pause")

@@ -388,7 +388,8 @@ def jobs_text(jobs: dict[str, Any]) -> str:
     for queue in jobs["queues"]:
         notes = ", paused" if queue["is_paused"] else ""
         notes += "" if queue["name"] in jobs["served"] else ", not taken from here"
-        lines.append(f"  {queue['name']}: {queue['available']} available, {queue['scheduled']} scheduled{notes}")
+        counts = ", ".join(f"{queue[name]} {name}" for name in ("available", "scheduled", "running", "dead"))
+        lines.append(f"  {queue['name']}: {counts}{notes}")
     return "\n".join(lines)
 
 

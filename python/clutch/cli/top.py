@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clutch.cli.flags import as_json
-from clutch.cli.remote import dispatcher_flags, find, memory
+from clutch.cli.remote import dispatcher_flags, find, jobs_text, memory
 from clutch.cli.table import age, printable
 from clutch.config.values import CALL_TIME
 from clutch.control import client
@@ -210,8 +210,11 @@ def drawn(page: Page, events: Events, first: int = 0) -> RenderableType:
 
 def pools_shown(page: Page) -> RenderableType:
     from rich.console import Group
+    from rich.text import Text
 
-    return Group(*map(pool_shown, page["pools"]))
+    # Few lines, and the news that there is: they stay where not all workers fit.
+    jobs = [Text(printable(jobs_text(front), kept="\n")) for front in page.get("jobs", ())]
+    return Group(*jobs, *map(pool_shown, page["pools"]))
 
 
 def pool_shown(pool: Page) -> RenderableType:

@@ -32,7 +32,7 @@ OF_JOBS = {
 
 
 @click.command("work", short_help="Run the jobs of a store.")
-@click.argument("target")
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option(
     "--store",
     "url",
@@ -62,7 +62,7 @@ OF_JOBS = {
 @log_flags
 @functools.partial(pool_flags, docs=OF_JOBS)
 def command(
-    target: str,
+    targets: tuple[str, ...],
     url: str,
     queues: str,
     strict: bool,
@@ -75,12 +75,13 @@ def command(
     log_level: str,
     **pool: str | None,
 ) -> None:
-    """Run jobs whose tools are in TARGET, a module or an object of a module.
+    """Run jobs whose tools are in TARGET: one or more modules, or an object of a module.
 
     SIGINT, SIGTERM: graceful shutdown (--grace); send it again to force. Interrupted jobs run again elsewhere.
     SIGHUP: reload the code.
     """
     stay_first()
+    target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION
 

@@ -46,6 +46,7 @@ from clutch.config.values import (
     SIZE,
     SOCKET,
     TARGET,
+    TARGETS,
     TEXT,
     TEXTS,
     VARIABLES,
@@ -130,8 +131,8 @@ PROFILES = {
 
 # fmt: off
 POOL = Section("pools.NAME", "A named set of identical workers with one queue.", (
-    Option("target", TARGET, None,
-           "Module or object that the pool runs.", "launch.target", "none; a config file must name one"),
+    Option("target", TARGETS, None,
+           "Module, modules or object that the pool runs.", "launch.target", "none; a config file must name one"),
     Option("profile", choice(*PROFILES), "process",
            "What a slot of a worker is: a process, a thread, an asyncio task or a greenlet.", "shape.profile"),
     Option("workers", worker_range(WORKERS_MAX), None,

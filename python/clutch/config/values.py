@@ -223,6 +223,13 @@ def _target(value: Any) -> str:
     return value
 
 
+def _targets(value: Any) -> str:
+    names = _text(value).split(",")
+    if len(names) > 1 and any(":" in name for name in names):
+        raise ValueError
+    return ",".join(map(_target, names))
+
+
 def _address(value: Any) -> Address:
     if isinstance(value, Address):
         return value
@@ -389,6 +396,9 @@ CALL_TIME = Kind("call time", 'seconds from 0 to 1e18, or text such as "250ms", 
 SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (units of 1024)', _size)
 MODE = Kind("mode", 'permissions as octal digits, such as "0660"', _mode, verbatim=True)
 VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)
+TARGETS = Kind(
+    "targets", '"package.module", several ("mail,images"), or "package.module:object"', _targets, verbatim=True
+)
 TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
 PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)
 FILE = Kind("file", "a path", _path, verbatim=True)

@@ -717,6 +717,35 @@ def test_greenlets_enqueue_while_others_run(tmp_path: Path) -> None:
     assert told.stdout.split() == ["20", "True"]
 
 
+WHILE_REDIS_HANGS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, os, signal, sys
+import clutch
+url, pid = sys.argv[1], int(sys.argv[2])
+jobs = clutch.Jobs(url)
+job = jobs.enqueue("send", 1)
+cold = clutch.Jobs(url + "?prefix=cold")
+steps = [lambda: jobs.get(job), lambda: jobs.stats(), lambda: jobs.cancel(job), lambda: cold.enqueue("send", 1),
+         lambda: print(jobs.wait(job, 60).state)]
+for step in steps:
+    os.kill(pid, signal.SIGSTOP)
+    asks = gevent.spawn(step)
+    gevent.sleep(0)
+    # Another greenlet, which could not run if the one that asks held the thread.
+    gevent.spawn(os.kill, pid, signal.SIGCONT)
+    asks.get()
+"""
+
+
+def test_greenlets_run_while_redis_hangs(redis: RedisServer) -> None:
+    pytest.importorskip("gevent")
+    assert redis.process is not None
+    command = [sys.executable, "-c", WHILE_REDIS_HANGS, redis.url, str(redis.process.pid)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.stdout, told.stderr) == ("cancelled\n", "")
+
+
 @pytest.mark.parametrize("text", ["abc", b"abc", bytearray(b"abc")])
 def test_letters_are_no_arguments(jobs: Jobs, text: Any) -> None:
     with pytest.raises(TypeError, match="each letter of which would be a job: give a"):
@@ -725,6 +754,17 @@ def test_letters_are_no_arguments(jobs: Jobs, text: Any) -> None:
 
 
 # ---- waiting for results
+
+
+def test_the_end_of_a_job_is_waited_for_whatever_it_is(jobs: Jobs) -> None:
+    job = jobs.enqueue("send", 1)
+    with pytest.raises(TimeoutError, match=f"job {job} has not ended within 0 s"):
+        jobs.wait(job, 0)
+    jobs.cancel(job)
+    assert jobs.wait(job).state == "cancelled"
+    assert asyncio.run(jobs.await_end(job)).state == "cancelled"
+    with pytest.raises(clutch.ClutchError, match="there is no job 99"):
+        jobs.wait("99")
 
 
 def test_a_result_is_waited_for_while_the_store_cannot_be_reached(tmp_path: Path) -> None:

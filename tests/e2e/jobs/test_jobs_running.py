@@ -422,11 +422,20 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
         assert (front["front"], front["queues"][0]["scheduled"], front["reason"]) == ("jobs", 1, None)
         assert 'clutch_jobs_scheduled{front="jobs",pool="work",queue="default"} 1' in get("/metrics")[1]
         jobs.options(retry=0).enqueue("fail", "no")
-        soon(lambda: 'clutch_jobs_failures_total{front="jobs",pool="work",kind="raised"} 1' in get("/metrics")[1])
+        labels = 'front="jobs",pool="work",tool="fail"'
+        soon(lambda: f'clutch_jobs_failures_total{{{labels},kind="raised"}} 1' in get("/metrics")[1])
+        assert f'clutch_jobs_attempts_total{{{labels},outcome="dead"}} 1' in get("/metrics")[1]
+        assert f"clutch_jobs_run_seconds_count{{{labels}}} 1" in get("/metrics")[1]
         assert 'clutch_jobs_wait_seconds_count{front="jobs",pool="work",queue="default"} 1' in get("/metrics")[1]
         assert get("/readyz")[0] == 200
-        shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
-        assert "default: 0 available, 1 scheduled" in shown.stdout
+        line = "default: 0 available, 1 scheduled, 0 running, 1 dead"
+        soon(lambda: line in command("ps", "--pid", str(server.process.pid), cwd=tmp_path).stdout)
+        top = command("top", "-n1", "--interval", "100ms", "--pid", str(server.process.pid), cwd=tmp_path)
+        assert line in top.stdout, top.stdout
+        late = datetime.now(UTC) - timedelta(seconds=1)
+        jobs.enqueue_many("of_nobody", [()] * 3, deadline=late)
+        jobs.options(tags=["last"], deadline=late).enqueue("nobodys")
+        soon(lambda: 'tool="other",outcome="dead"} 4' in get("/metrics")[1])
         other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         server.err.wait("another program, or a transaction of this one, has locked it")
@@ -479,7 +488,7 @@ def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody
         unserved = told("queue_unserved")
         assert (unserved["queue"], unserved["available"], unserved["waited_s"] >= 90) == ("mial", 1, True)
         shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
-        assert "mial: 1 available, 0 scheduled, not taken from here" in shown.stdout
+        assert "mial: 1 available, 0 scheduled, 0 running, 0 dead, not taken from here" in shown.stdout
     stats = command("jobs", "stats", "--store", store, cwd=tmp_path).stdout
     assert [line.split()[0] for line in stats.splitlines() if "none runs: is it in the --queues" in line] == ["mial"]
 
@@ -576,6 +585,81 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (wrong.returncode, "nothing to retry: there is no job 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
+
+
+def test_a_job_is_retried_with_other_arguments(tmp_path: Path, any_store: str) -> None:
+    jobs = clutch.Jobs(any_store)
+    by_name = not any_store.startswith("sidekiq")
+    job = jobs.options(in_=3600).enqueue("send", "an")
+    if not by_name:
+        jobs.options(queue="other").enqueue("send")
+
+    def retry(*arguments: str) -> Any:
+        return command("jobs", "retry", *arguments, "--store", any_store, cwd=tmp_path)
+
+    assert retry(job, "--args", '["ann", 1.5]').stdout == f"job {job} runs again\n"
+    found = jobs.get(job)
+    assert found is not None and (found.state, found.arguments["args"]) == ("available", ["ann", 1.5])
+    again = retry(job, "--args", "[]")
+    assert (again.returncode, f"nothing to retry: job {job} is available" in again.stderr) == (1, True), again.stderr
+    for wrong, what in (
+        ((job, "--args", "ann"), "allowed are a JSON list"),
+        ((job, "9", "--args", "[]"), "--args belong to one job"),
+        (("--state", "dead", "--args", "[]"), "--args belong to one job"),
+    ):
+        said = retry(*wrong)
+        assert (said.returncode, what in said.stderr) == (2, True), said.stderr
+    if by_name:
+        jobs.cancel(job)
+        assert jobs.retry(job, arguments={"to": "bob"})
+        found = jobs.get(job)
+        assert found is not None and found.arguments == {"args": [], "kwargs": {"to": "bob"}}
+
+
+def test_a_tool_is_tried_from_the_shell(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    jobs.stats()
+    (tmp_path / "mail.py").write_text(
+        "from clutch import tool\n\n@tool(queue='mail')\ndef send(to: str, count: int = 1) -> None: ...\n"
+    )
+
+    def enqueue(*arguments: str) -> Any:
+        return command("jobs", "enqueue", *arguments, "--store", "sqlite:///jobs.db", cwd=tmp_path)
+
+    assert enqueue("send", "a=b@c", "n=7", 'tags=["x"]', "--queue", "low", "--in", "1h").stdout == "job 1 enqueued\n"
+    found = jobs.get("1")
+    assert found is not None and (found.queue, found.state) == ("low", "scheduled")
+    assert found.arguments == {"args": [], "kwargs": {"a": "b@c", "n": 7, "tags": ["x"]}}
+    assert json.loads(enqueue("mail:send", "ann@b.c", "--json").stdout) == {"job": "2", "is_new": True}
+    found = jobs.get("2")
+    assert found is not None and (found.queue, found.arguments["kwargs"]) == ("mail", {"to": "ann@b.c"})
+    assert enqueue("mail:send", "--args", '{"to": "ann", "count": 2}').returncode == 0
+    for wrong, what in (
+        (("mail:send", "ann", "many"), "count: Input should be a valid integer"),
+        (("mail:sent", "ann"), "did you mean 'send'?"),
+        (("mailer:send",), "target 'mailer:send' does not import"),
+        (("send", "7", "--args", "[]"), "either VALUEs or --args"),
+        (("send", "7", "to=ann"), "by position or by name, not both"),
+        (("send", "--in", "soon"), "in_ 'soon': allowed are seconds"),
+    ):
+        said = enqueue(*wrong)
+        assert (said.returncode != 0, what in said.stderr, "Traceback" in said.stderr) == (True, True, False), (
+            said.stderr
+        )
+
+
+def test_one_pool_runs_the_tools_of_several_modules(tmp_path: Path) -> None:
+    for name in ("mail", "images"):
+        code = f"from clutch import tool\n\ndef helper(): return {name!r}\n\n@tool\ndef of_{name}(): return helper()\n"
+        (tmp_path / f"{name}.py").write_text(code)
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    ids = [jobs.options(result=60).enqueue(f"of_{name}") for name in ("mail", "images")]
+    with Dispatcher(tmp_path, [*COMMAND, "work", "mail", "images", "--store", store]):
+        assert [jobs.result(job, WAIT_SECONDS) for job in ids] == ["mail", "images"]
+    (tmp_path / "more.py").write_text("from clutch import tool\n\n@tool\ndef of_mail(): ...\n")
+    two = command("work", "mail", "more", "--store", store, cwd=tmp_path)
+    assert (two.returncode, "two tools named 'of_mail'" in two.stderr) == (2, True), two.stderr
 
 
 def test_a_retry_says_who_has_the_unique_key(tmp_path: Path) -> None:

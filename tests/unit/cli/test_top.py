@@ -58,6 +58,20 @@ def test_what_is_drawn() -> None:
     )
 
 
+def test_queues_of_jobs_are_drawn_first() -> None:
+    counts = {"available": 2290, "scheduled": 3, "running": 1, "dead": 4}
+    queue = {"name": "mail", "is_paused": True, **counts}
+    front = {"front": "jobs", "store": "sqlite:///jobs.db", "pool": "api", "reason": None, "served": ["mail"]}
+    figures = {"running": 1, "completed": 9, "retried": 0, "dead": 2, "queues": [queue]}
+    before, now = look(10.0, 500, 100, 1.0), look(12.0, 700, 140, 1.5)
+    now.page["jobs"] = [{**front, **figures}]
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(pools_shown(with_rates(before, now)))
+    text = console.export_text()
+    assert "mail: 2290 available, 3 scheduled, 1 running, 4 dead, paused" in text
+    assert text.index("mail:") < text.index("api: ready")
+
+
 @pytest.mark.parametrize(
     ("event", "text"),
     [

@@ -1,6 +1,7 @@
 //! Answers of a pool about a job, as endings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clutch_pool::work::{Outcome, Refusal, Reply};
@@ -21,6 +22,8 @@ pub(super) struct JobReply {
     pub(super) inbox: Arc<Inbox>,
     pub(super) key: usize,
     pub(super) job: JobId,
+    /// 0: not told.
+    pub(super) ran_ns: AtomicU64,
 }
 
 impl Reply for JobReply {
@@ -29,7 +32,12 @@ impl Reply for JobReply {
     }
 
     fn finish(&self, outcome: Outcome, _queued: Option<Duration>) {
-        self.inbox.put(Note::Answered { key: self.key, outcome });
+        let ran = Duration::from_nanos(self.ran_ns.load(Ordering::Relaxed));
+        self.inbox.put(Note::Answered { key: self.key, outcome, ran: Some(ran).filter(|ran| !ran.is_zero()) });
+    }
+
+    fn ran(&self, time: Duration) {
+        self.ran_ns.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn job(&self) -> Option<&str> {

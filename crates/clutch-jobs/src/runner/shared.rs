@@ -41,7 +41,7 @@ const WATCH_WAIT: Duration = Duration::from_millis(500);
 
 /// Messages to the loop.
 pub(super) enum Note {
-    Answered { key: usize, outcome: Outcome },
+    Answered { key: usize, outcome: Outcome, ran: Option<Duration> },
     Arrived,
     Quiet(bool),
 }

@@ -328,16 +328,30 @@ impl Redis {
         Ok(record::found(id.to_owned(), next(), next(), next(), crate::job::now()))
     }
 
-    fn try_change(&self, id: &str, change: Change, entry: &str, now: Millis) -> Result<Option<bool>> {
-        let change = match change {
-            Change::Cancel => "cancel",
-            Change::Retry => "retry",
-            Change::Delete => "delete",
+    fn try_change(&self, id: &str, change: Change<'_>, entry: &str, now: Millis) -> Result<Option<bool>> {
+        let (change, body) = match change {
+            Change::Cancel => ("cancel", String::new()),
+            Change::Retry => ("retry", String::new()),
+            Change::RetryWith(arguments) => match self.body_with(id, arguments)? {
+                Some(body) => ("retry", body),
+                None => return Ok(Some(false)),
+            },
+            Change::Delete => ("delete", String::new()),
         };
         let answer = self.link.run(&CHANGE, |cmd| {
-            cmd.arg(id).arg(change).arg(now).arg(entry);
+            cmd.arg(id).arg(change).arg(now).arg(entry).arg(body);
         })?;
         Ok((answer != Value::Int(-1)).then_some(answer == Value::Int(1)))
+    }
+
+    /// The body of a job that does not run, with other arguments. It changes in no other way, so nothing is lost.
+    fn body_with(&self, id: &str, arguments: &str) -> Result<Option<String>> {
+        let answer = self.link.run(&GET, |cmd| {
+            cmd.arg(id);
+        })?;
+        let mut values = list(answer).into_iter();
+        let mut next = || values.next().unwrap_or(Value::Nil);
+        Ok(record::body_with(&next(), next(), arguments))
     }
 
     /// A step of a list: those that match, and the id below which to go on.
@@ -500,7 +514,7 @@ impl Store for Redis {
         Ok(Upkeep { last_ticks, ..upkeep })
     }
 
-    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
+    fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {
         if !ids::is_id(id) {
             return Ok(false);
         }
@@ -510,7 +524,7 @@ impl Store for Redis {
                 return Ok(changed);
             }
             let Some(entry) = self.find_waiting(id)? else { break };
-            if change == Change::Retry {
+            if matches!(change, Change::Retry | Change::RetryWith(_)) {
                 return Ok(false);
             }
             if let Some(changed) = self.try_change(id, change, &entry, now)? {

@@ -480,7 +480,7 @@ impl Store for Sidekiq {
         Ok(Upkeep { staged, next_due: self.next_due()?, ..rescued })
     }
 
-    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
+    fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {
         let Some((place, found)) = self.places().find(id)? else { return Ok(false) };
         let target = match (change, place.state) {
             (Change::Cancel, State::Running) => {
@@ -489,8 +489,11 @@ impl Store for Sidekiq {
             }
             (Change::Cancel, State::Available | State::Scheduled) => Target::nowhere(),
             (Change::Delete, state) if state != State::Running => Target::nowhere(),
-            (Change::Retry, State::Scheduled | State::Dead) => {
+            (Change::Retry | Change::RetryWith(_), State::Scheduled | State::Dead) => {
                 let mut payload = found.payload.clone();
+                if let Change::RetryWith(arguments) = change {
+                    payload.set_arguments(arguments)?;
+                }
                 payload.retry();
                 payload.enqueue(now, self.times);
                 Target::new("queue", &payload.queue(), now, &payload)

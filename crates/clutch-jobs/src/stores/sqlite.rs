@@ -289,7 +289,7 @@ impl Store for Sqlite {
         upkeep
     }
 
-    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
+    fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {
         let id = row_id(id);
         let changed = self.write(|transaction| {
             // Before the change: a job that is deleted has no key any more.
@@ -298,15 +298,8 @@ impl Store for Sqlite {
                 .optional()?;
             let changed = match change {
                 Change::Cancel => cancel(transaction, id, now),
-                Change::Retry => transaction.execute(
-                    &format!(
-                        "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
-                         result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, keep_until = NULL, \
-                         attempts_max = max(attempts_max, attempt + 1), \
-                         held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
-                    ),
-                    [id, now],
-                ),
+                Change::Retry => retry(transaction, id, None, now),
+                Change::RetryWith(arguments) => retry(transaction, id, Some(arguments), now),
                 Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
             };
             release(transaction, key.flatten().as_deref())?;
@@ -501,6 +494,18 @@ fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Resu
     )?;
     let running = transaction.execute("UPDATE clutch_jobs SET cancelling = 1 WHERE id = ?1 AND state = 2", [id])?;
     Ok(waiting + running)
+}
+
+fn retry(transaction: &Transaction<'_>, id: i64, arguments: Option<&str>, now: Millis) -> rusqlite::Result<usize> {
+    transaction.execute(
+        &format!(
+            "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
+             result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, keep_until = NULL, \
+             attempts_max = max(attempts_max, attempt + 1), arguments = coalesce(?3, arguments), \
+             held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
+        ),
+        (id, now, arguments),
+    )
 }
 
 // ---- upkeep

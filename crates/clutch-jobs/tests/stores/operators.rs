@@ -3,7 +3,7 @@
 use clutch_jobs::job::{Ending, NewJob, State};
 use clutch_jobs::store::{Change, Filter, Renewed};
 
-use super::house::{HOUR, House, NOW, done, failure, job, runner};
+use super::house::{HOUR, House, NOW, done, failure, job, raw, runner};
 
 pub fn a_waiting_job_is_cancelled_and_a_running_one_told(house: &House) {
     let enqueued = house.enqueue(&[job("default"), job("default")]);
@@ -57,6 +57,24 @@ pub fn a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once(house: &House) 
     assert_eq!(dead.attempt, 2);
     assert!(dead.attempts_max >= 2, "it has an attempt");
     assert!(!house.store.change(&enqueued[0], Change::Retry, NOW).unwrap(), "it runs");
+}
+
+pub fn a_job_is_retried_with_other_arguments(house: &House) {
+    let arguments = r#"{"args":[1.50,"x"],"kwargs":{}}"#;
+    let once = NewJob { attempts_max: 1, meta: Some(raw(r#"{"user": 7}"#)), ..job("default") };
+    let later = NewJob { scheduled_at: Some(NOW + HOUR), ..job("default") };
+    let enqueued = house.enqueue(&[once, later]);
+    assert!(!house.store.change("no such job", Change::RetryWith(arguments), NOW).unwrap());
+    let claimed = house.claim("a", 2).remove(0);
+    assert!(!house.store.change(&claimed.id, Change::RetryWith(arguments), NOW).unwrap(), "it runs");
+    house.end("a", &claimed, failure(), NOW);
+    for id in &enqueued {
+        assert!(house.store.change(id, Change::RetryWith(arguments), NOW).unwrap());
+    }
+    let again = house.claim("a", 2);
+    assert_eq!(again.iter().map(|job| job.arguments.as_str()).collect::<Vec<_>>(), [arguments; 2]);
+    let dead = again.iter().find(|job| job.id == enqueued[0]).unwrap();
+    assert_eq!((dead.meta.as_deref(), dead.attempt), (Some(r#"{"user": 7}"#), 2), "all else is as it was");
 }
 
 pub fn a_job_that_is_retried_by_hand_has_no_deadline_any_more(house: &House) {

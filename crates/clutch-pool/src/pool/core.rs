@@ -255,6 +255,9 @@ impl Core {
             self.noted.note_slow(&entry, || self.functions.describe(&entry), run_ns, &outcome);
             self.tell_finished((who, id), &entry, (queued, run_ns), &outcome);
             let outcome = entry.conclude(outcome, run_ns);
+            if entry.work.reply.job().is_some() {
+                effects.replies.push((entry.work.reply.clone(), Told::Ran(Duration::from_nanos(run_ns))));
+            }
             effects.finish(*entry, outcome);
         }
     }

@@ -68,5 +68,6 @@ pub(super) enum Told {
     },
     Begun,
     Used(Duration),
+    Ran(Duration),
     Admitted,
 }

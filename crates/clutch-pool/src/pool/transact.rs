@@ -91,6 +91,7 @@ impl Pool {
                 Told::Credit(count) => reply.credit(count),
                 Told::Begun => reply.begun(),
                 Told::Used(cpu) => reply.used(cpu),
+                Told::Ran(time) => reply.ran(time),
                 Told::Admitted => reply.admitted(),
             }
         }

@@ -170,12 +170,18 @@ impl JobStore {
         Ok(JobsEnqueued { outcome })
     }
 
-    /// `what`: "cancel", "retry" or "delete". Whether there was something to change.
-    fn change(&self, py: Python<'_>, id: &str, what: &str) -> PyResult<bool> {
-        let change = match what {
-            "cancel" => Change::Cancel,
-            "retry" => Change::Retry,
-            "delete" => Change::Delete,
+    /// `what`: "cancel", "retry" or "delete"; `arguments`: other ones for the retry, as JSON. Whether there was something
+    /// to change.
+    #[pyo3(signature = (id, what, arguments=None))]
+    fn change(&self, py: Python<'_>, id: &str, what: &str, arguments: Option<&str>) -> PyResult<bool> {
+        let change = match (what, arguments) {
+            ("cancel", None) => Change::Cancel,
+            ("retry", None) => Change::Retry,
+            ("retry", Some(arguments)) => {
+                job::check_arguments(arguments).map_err(PyValueError::new_err)?;
+                Change::RetryWith(arguments)
+            }
+            ("delete", None) => Change::Delete,
             _ => return Err(PyValueError::new_err(what.to_owned())),
         };
         wait_when_finalizing();

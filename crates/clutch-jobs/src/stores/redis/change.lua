@@ -1,6 +1,7 @@
--- ARGV: id, 'cancel', 'retry' or 'delete', now, and the entry if the job was found to wait in its queue's line.
+-- ARGV: id, 'cancel', 'retry' or 'delete', now, the entry if the job was found to wait in its queue's line, and a body
+-- that replaces its own, or nothing.
 -- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
-local id, change, now, entry = take(), take(), take(), take()
+local id, change, now, entry, body = take(), take(), take(), take(), take()
 local job = p .. 'job:' .. id
 local damaged = refused(unpack(ENDING_KINDS)) or refused('kept')
 if damaged then return damaged end
@@ -73,6 +74,7 @@ local function retry()
   remove()
   if unique then call('HSET', p .. 'unique', unique, id) end
   local most = math.max(tonumber(was[7]) or 1, (tonumber(was[6] or 0) or 0) + 1)
+  if body ~= '' then call('SET', p .. 'body:' .. id, body) end
   call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
   -- Its deadline was for the attempts before.
   call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most, 'undated', 1)

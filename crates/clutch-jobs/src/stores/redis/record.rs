@@ -260,6 +260,18 @@ pub(super) fn found(id: JobId, first: Value, second: Value, third: Value, now: M
     }
 }
 
+/// The body of a job with other arguments, from the same answer. None: it runs, or there is no such job.
+pub(super) fn body_with(first: &Value, second: Value, arguments: &str) -> Option<String> {
+    let kept = text(second)?;
+    let body = match first {
+        Value::Array(_) | Value::Map(_) => kept.as_str(),
+        kind if text(kind.clone())? == "done" => Plain::parse(kept.splitn(5, '\n').nth(4)?)?.body,
+        _ => return None,
+    };
+    let body = serde_json::from_str::<Body<'_>>(body).ok()?;
+    serde_json::to_string(&Body { arguments: serde_json::from_str(arguments).ok()?, ..body }).ok()
+}
+
 /// A job that was claimed, or what is wrong with its record.
 pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     let mut values = list(value).into_iter();

@@ -254,6 +254,13 @@ impl Payload {
         }
     }
 
+    /// Refuses what this format has no place for.
+    pub fn set_arguments(&mut self, arguments: &str) -> Result<()> {
+        let tool = self.text("class").unwrap_or_default();
+        self.set("args", positional(&tool, arguments)?);
+        Ok(())
+    }
+
     /// Rescues the job: its attempt does not count as a failure.
     pub fn rescue(&mut self, error: &JobError) {
         self.set("clutch_rescues", self.rescues() + 1);
@@ -287,21 +294,28 @@ pub fn check(job: &NewJob) -> Result<()> {
 }
 
 fn args_of(job: &NewJob) -> Result<&RawValue> {
-    let refused =
-        |what: &str| Err(StoreError::Refused(format!("job of '{}': the format of Sidekiq has no {what}", job.tool)));
-    let Ok(arguments) = serde_json::from_str::<Arguments<'_>>(job.arguments.get()) else {
-        return refused("arguments but a list");
-    };
-    let has_names =
-        arguments.kwargs.is_some_and(|kwargs| kwargs.get().chars().any(|letter| !"{} \n\r\t".contains(letter)));
+    let refused = |what: &str| Err(no_place(&job.tool, what));
+    let args = positional(&job.tool, job.arguments.get())?;
     match job {
-        _ if has_names => refused("keyword arguments"),
         NewJob { priority: 1.. | ..=-1, .. } => refused("priorities: use a queue for each"),
         NewJob { unique: Some(_), .. } => refused("unique jobs"),
         NewJob { key: Some(_), .. } => refused("concurrency keys"),
         NewJob { result_ms: 1.., .. } => refused("results"),
-        _ => Ok(arguments.args),
+        _ => Ok(args),
     }
+}
+
+fn positional<'a>(tool: &str, arguments: &'a str) -> Result<&'a RawValue> {
+    let Ok(arguments) = serde_json::from_str::<Arguments<'_>>(arguments) else {
+        return Err(no_place(tool, "arguments but a list"));
+    };
+    let has_names =
+        arguments.kwargs.is_some_and(|kwargs| kwargs.get().chars().any(|letter| !"{} \n\r\t".contains(letter)));
+    if has_names { Err(no_place(tool, "keyword arguments")) } else { Ok(arguments.args) }
+}
+
+fn no_place(tool: &str, what: &str) -> StoreError {
+    StoreError::Refused(format!("job of '{tool}': the format of Sidekiq has no {what}"))
 }
 
 impl Serialize for Payload {
