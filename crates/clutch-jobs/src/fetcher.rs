@@ -1,7 +1,7 @@
 //! When a runner asks its store, and for how much: a pure machine.
 //!
-//! The machine claims only what free slots can begin, so that no job waits behind another while a slot elsewhere is
-//! idle. Work that has ended is settled in the same round trip that claims the next. While the store cannot be had, the
+//! The machine claims only what the pool can begin, so that no job waits behind another while a slot elsewhere is idle:
+//! the pool gives a permit for each job, and says how many of those that have turned out short may be claimed ahead. Work that has ended is settled in the same round trip that claims the next. While the store cannot be had, the
 //! machine waits, longer each time, and keeps what is to be settled.
 
 use std::time::{Duration, Instant};
@@ -26,8 +26,11 @@ const GATHER: Duration = Duration::from_micros(200);
 /// Events of a fetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// So many jobs may run at a time.
-    Slots(usize),
+    /// So many jobs may be here at a time.
+    Places(usize),
+    /// The pool has given no permit: others use it. And: it may give some again.
+    Crowded,
+    Room,
     /// There may be something new in the store.
     Arrived,
     /// A job that ran has ended and is to be settled.
@@ -75,7 +78,7 @@ pub enum Step {
 pub struct Fetcher {
     /// Interval at which its lease is renewed.
     renewal: Duration,
-    slots: usize,
+    places: usize,
     running: usize,
     unsettled: usize,
     claims: ClaimTimes,
@@ -90,6 +93,10 @@ pub struct Fetcher {
 struct ClaimTimes {
     quiet: bool,
     may_have: bool,
+    /// The pool gives no permits.
+    is_crowded: bool,
+    /// Since when the store has had more than was asked for.
+    more_since: Option<Instant>,
     /// End of a pause of claims.
     from: Instant,
     ask_at: Instant,
@@ -101,6 +108,7 @@ impl ClaimTimes {
     fn answered(&mut self, asked: usize, claimed: usize, now: Instant) {
         if asked > 0 {
             self.may_have = claimed == asked;
+            self.more_since = self.may_have.then(|| self.more_since.unwrap_or(now));
             self.ask_at = now + ASK_ANYWAY;
         }
     }
@@ -108,6 +116,7 @@ impl ClaimTimes {
     fn keep_time(&mut self, now: Instant) {
         if now >= self.ask_at {
             self.may_have = true;
+            self.is_crowded = false;
             self.ask_at = now + ASK_ANYWAY;
         }
         if self.again_at.is_some_and(|at| now >= at) {
@@ -117,7 +126,7 @@ impl ClaimTimes {
     }
 
     fn may_ask(&self) -> bool {
-        self.may_have && !self.quiet
+        self.may_have && !self.quiet && !self.is_crowded
     }
 
     fn next_wake(&self) -> Instant {
@@ -174,10 +183,18 @@ impl Fetcher {
     pub fn new(renewal: Duration, now: Instant) -> Fetcher {
         Fetcher {
             renewal,
-            slots: 0,
+            places: 0,
             running: 0,
             unsettled: 0,
-            claims: ClaimTimes { quiet: false, may_have: true, from: now, ask_at: now + ASK_ANYWAY, again_at: None },
+            claims: ClaimTimes {
+                quiet: false,
+                may_have: true,
+                is_crowded: false,
+                more_since: None,
+                from: now,
+                ask_at: now + ASK_ANYWAY,
+                again_at: None,
+            },
             notes: Notes { unwritten: false, write_at: now },
             outage: Outage::default(),
             renew_at: now,
@@ -196,7 +213,9 @@ impl Fetcher {
 
     pub fn on(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Slots(slots) => self.slots = slots,
+            Event::Places(places) => self.places = places,
+            Event::Crowded => self.claims.is_crowded = true,
+            Event::Room => self.claims.is_crowded = false,
             Event::Arrived => self.claims.may_have = true,
             Event::Ended => {
                 self.running -= 1;
@@ -242,9 +261,14 @@ impl Fetcher {
         self.outage.renewed();
     }
 
-    /// Whether more than half of the slots have work.
+    /// Since when the store has had more than the pool could begin; none: it has not.
+    pub fn backlog_since(&self) -> Option<Instant> {
+        self.claims.more_since.filter(|_| !self.claims.quiet && self.places > 0)
+    }
+
+    /// Whether more than half of the places have work.
     fn is_busy(&self) -> bool {
-        2 * self.running > self.slots
+        2 * self.running > self.places
     }
 
     pub fn step(&mut self, now: Instant) -> Step {
@@ -255,7 +279,7 @@ impl Fetcher {
             return Step::Renew;
         }
         self.claims.keep_time(now);
-        let free = if self.claims.may_ask() { self.slots.saturating_sub(self.running) } else { 0 };
+        let free = if self.claims.may_ask() { self.places.saturating_sub(self.running) } else { 0 };
         let limit = if now >= self.claims.from { free } else { 0 };
         let note_at = self.notes.next_wake();
         if limit > 0 || self.unsettled > 0 || note_at.is_some_and(|at| now >= at) {
@@ -322,7 +346,7 @@ mod tests {
         let now = Instant::now();
         let mut fetcher = leased(now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "no slots");
-        fetcher.on(Event::Slots(4), now);
+        fetcher.on(Event::Places(4), now);
         assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
         fetcher.on(Event::Round { asked: 4, claimed: 3, settled: 0 }, now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "the store has no more");
@@ -338,7 +362,7 @@ mod tests {
     fn a_store_that_cannot_be_had_is_asked_again_less_often() {
         let mut now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Slots(1), now);
+        fetcher.on(Event::Places(1), now);
         let mut waits = Vec::new();
         assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
         for _ in 0..8 {
@@ -358,7 +382,7 @@ mod tests {
     fn rounds_that_fail_are_tried_less_often_though_renewals_succeed() {
         let mut now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Slots(1), now);
+        fetcher.on(Event::Places(1), now);
         let mut waits = Vec::new();
         for _ in 0..8 {
             assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
@@ -379,7 +403,7 @@ mod tests {
     fn a_quiet_one_settles_and_renews_only() {
         let now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Slots(2), now);
+        fetcher.on(Event::Places(2), now);
         fetcher.on(Event::Round { asked: 2, claimed: 2, settled: 0 }, now);
         fetcher.on(Event::Quiet(true), now);
         fetcher.on(Event::Ended, now);
@@ -447,7 +471,7 @@ mod tests {
             for one in choices {
                 match one {
                     Choice::Pass(ms) => now += Duration::from_millis(ms),
-                    Choice::Slots(count) => { slots = count; fetcher.on(Event::Slots(count), now); }
+                    Choice::Slots(count) => { slots = count; fetcher.on(Event::Places(count), now); }
                     Choice::Note => { noted = true; fetcher.on(Event::Noted, now); }
                     Choice::Arrive => fetcher.on(Event::Arrived, now),
                     Choice::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use clutch_pool::pool::{Batch, Health, Pool};
+use clutch_pool::pool::state::Places;
+use clutch_pool::pool::{Batch, Health, Permits, Pool};
 use clutch_pool::telemetry::Durations;
-use clutch_pool::work::{FunctionId, Outcome, WorkId};
+use clutch_pool::work::{FunctionId, Outcome, Refusal, WorkId};
 use serde::Serialize;
 
 use self::shared::{Inbox, News, Note, Shared};
@@ -32,11 +33,17 @@ use crate::job::{self, Claimed, Ending, JobId, Millis, Settled, State, settle};
 use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, Want};
 
-/// Interval at which the pool's slots are counted anew.
-const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which the pool's health and what has not begun are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A job that has not begun for so long is put back for others: work of other fronts has come before it, or the jobs before
+/// it have turned out long.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Maximum wait of a stop beyond its time, for the store to take the runner's leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
+
+const NOT_BEGUN: &str = "it could not begin here: other work came before it";
 
 /// Names of its threads, and of what the loop does beside rounds.
 const LOOP: &str = "clutch-jobs";
@@ -221,6 +228,11 @@ fn new_runner(lease: Duration) -> Runner {
 struct RunningJob {
     job: Claimed,
     id: WorkId,
+    since: Instant,
+    /// True once it was found to have begun.
+    has_begun: bool,
+    /// True once it was taken back from the pool, before it had begun.
+    is_put_back: bool,
     /// True once the runner's lease has expired: the job is another's.
     is_dropped: bool,
     is_cancelled: bool,
@@ -229,6 +241,10 @@ struct RunningJob {
 struct Loop {
     shared: Arc<Shared>,
     batch: Arc<Batch>,
+    permits: Permits,
+    backlog_since: Option<Instant>,
+    /// Most jobs at a time.
+    slots_max: usize,
     runner: Runner,
     machine: Fetcher,
     functions: HashMap<String, FunctionId>,
@@ -238,14 +254,18 @@ struct Loop {
     /// Notes of running jobs, by their keys.
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
-    slots_at: Instant,
+    look_at: Instant,
 }
 
 impl Loop {
     fn new(shared: Arc<Shared>, pool: &Arc<Pool>) -> Loop {
         let now = Instant::now();
+        let (batch, inbox) = (Batch::new(pool), shared.inbox.clone());
         Loop {
-            batch: Batch::new(pool),
+            permits: Permits::open(&batch, move || inbox.put(Note::Room)),
+            batch,
+            backlog_since: None,
+            slots_max: 0,
             runner: new_runner(shared.config.lease),
             machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: HashMap::new(),
@@ -253,14 +273,14 @@ impl Loop {
             running: HashMap::new(),
             noted: HashMap::new(),
             settled: Vec::new(),
-            slots_at: now,
+            look_at: now,
             shared,
         }
     }
 
     fn run(mut self) {
         while !self.is_over() {
-            self.count_slots();
+            self.look_at_pool();
             let now = Instant::now();
             let news = match self.machine.step(now) {
                 fetcher::Step::Round { limit } => {
@@ -271,7 +291,7 @@ impl Loop {
                     self.renew();
                     self.shared.inbox.take()
                 }
-                fetcher::Step::Wait(until) => self.shared.inbox.wait(until.min(self.slots_at)),
+                fetcher::Step::Wait(until) => self.shared.inbox.wait(until.min(self.look_at)),
             };
             self.read(news);
         }
@@ -286,17 +306,32 @@ impl Loop {
         self.shared.stopping().is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
     }
 
-    fn count_slots(&mut self) {
+    fn look_at_pool(&mut self) {
         let now = Instant::now();
-        if now < self.slots_at {
-            return;
+        if now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            // A pool that drains or cannot start its workers would give all jobs back.
+            let is_ready = self.batch.pool().stats().state == Health::Ready;
+            self.slots_max = if is_ready { self.shared.config.slots_max.unwrap_or(usize::MAX) } else { 0 };
+            self.put_back(now);
         }
-        self.slots_at = now + SLOTS_INTERVAL;
-        let stats = self.batch.pool().stats();
-        // A pool that drains or cannot start its workers would give all jobs back.
-        let slots = if stats.state == Health::Ready { stats.slots } else { 0 };
-        let slots = self.shared.config.slots_max.map_or(slots, |most| most.min(slots));
-        self.machine.on(fetcher::Event::Slots(slots), now);
+        let places = self.permits.places();
+        let places = Places { slots: places.slots.min(self.slots_max), ..places };
+        self.machine.on(fetcher::Event::Places(places.all()), now);
+        let backlog_since = self.machine.backlog_since();
+        if self.backlog_since != backlog_since {
+            self.backlog_since = backlog_since;
+            self.permits.set_backlog(backlog_since);
+        }
+    }
+
+    /// Takes jobs back from the pool that have waited there for too long.
+    fn put_back(&mut self, now: Instant) {
+        let waits = |one: &&mut RunningJob| !one.has_begun && !one.is_dropped && now >= one.since + PATIENCE;
+        for one in self.running.values_mut().filter(waits) {
+            one.is_put_back = self.batch.pool().withdraw(one.id);
+            one.has_begun = !one.is_put_back;
+        }
     }
 
     fn read(&mut self, news: News) {
@@ -308,13 +343,21 @@ impl Loop {
         for note in news.notes {
             match note {
                 Note::Arrived => self.machine.on(fetcher::Event::Arrived, now),
+                Note::Room => self.machine.on(fetcher::Event::Room, now),
                 Note::Quiet(quiet) => self.machine.on(fetcher::Event::Quiet(quiet), now),
                 Note::Answered { key, outcome, ran } => self.answered(key, outcome, ran),
             }
         }
     }
 
-    fn round(&mut self, limit: usize) {
+    fn round(&mut self, wanted: usize) {
+        let limit = self.permits.take(wanted);
+        if limit == 0 && wanted > 0 {
+            self.machine.on(fetcher::Event::Crowded, Instant::now());
+            if self.settled.is_empty() && self.noted.is_empty() {
+                return;
+            }
+        }
         let queues = if limit > 0 { self.shared.config.lanes.order(random::fraction) } else { Vec::new() };
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
@@ -323,6 +366,7 @@ impl Loop {
         self.runner.round += 1;
         let round = self.shared.store.round(&self.runner, &report, &want, job::now());
         let now = Instant::now();
+        self.permits.give_back(limit - round.as_ref().map_or(0, |round| round.claimed.len()).min(limit));
         match round {
             Ok(round) => {
                 self.shared.works(LOOP);
@@ -418,10 +462,22 @@ impl Loop {
             Ok(work) => {
                 let waited = (job::now() - job.due_at).max(0) as f64 / 1000.0;
                 self.shared.stats.lock().waits.entry(job.queue.clone()).or_default().add(waited);
-                let id = self.batch.submit(work, true);
-                self.running.insert(key, RunningJob { job, id, is_dropped: false, is_cancelled: false });
+                let id = self.permits.submit(work);
+                let running = RunningJob {
+                    job,
+                    id,
+                    since: Instant::now(),
+                    has_begun: false,
+                    is_put_back: false,
+                    is_dropped: false,
+                    is_cancelled: false,
+                };
+                self.running.insert(key, running);
             }
-            Err(ending) => self.settle(&job, ending),
+            Err(ending) => {
+                self.permits.give_back(1);
+                self.settle(&job, ending);
+            }
         }
     }
 
@@ -443,7 +499,11 @@ impl Loop {
         if one.is_dropped {
             return self.machine.on(fetcher::Event::Dropped, Instant::now());
         }
-        let ending = if one.is_cancelled { Ending::Cancelled } else { answer::ending(&one.job, outcome, job::now()) };
+        let ending = match outcome {
+            _ if one.is_cancelled => Ending::Cancelled,
+            Outcome::Refused(Refusal::Cancelled) if one.is_put_back => Ending::CutOff { reason: NOT_BEGUN.to_owned() },
+            outcome => answer::ending(&one.job, outcome, job::now()),
+        };
         let ending = self.put_off_unknown(&one.job, ending);
         if let Some(ran) = ran.filter(|_| !matches!(ending, Ending::PutOff { .. })) {
             let label = self.label_of(&one.job.tool);

@@ -15,14 +15,15 @@ mod expiring;
 pub mod facts;
 mod functions;
 mod histograms;
-mod item_clock;
 mod links;
 mod memory;
 mod notice;
 mod notices;
 mod orders;
 mod peer;
+mod permits;
 mod reader;
+mod run_clock;
 pub mod state;
 mod status;
 mod stop;
@@ -57,6 +58,7 @@ use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
 use self::peer::alarm::Questions;
+pub use self::permits::Permits;
 pub use self::reader::{LinkReader, Read};
 use self::state::{Action, Event, Request, WorkerKey};
 use self::status::StatusBoard;
@@ -324,5 +326,6 @@ fn request_of(work: &Work, block: bool) -> Request {
         retry: work.retry,
         endless: work.is_endless(),
         calls: u64::from(work.items.max(1)),
+        fetcher: work.fetcher,
     }
 }

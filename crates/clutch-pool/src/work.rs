@@ -11,6 +11,8 @@ use clutch_wire::{Failure, Payload};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::pool::state::FetcherKey;
+
 /// Names one piece of work for as long as its pool knows it. Never reused within a pool.
 pub type WorkId = u64;
 
@@ -32,8 +34,10 @@ pub struct Work {
     pub retry: u32,
     /// Number of items of a mapped batch, whose results come one by one; else 0.
     pub items: u32,
-    /// Maximum time that each item may run.
-    pub item_limit: Option<Duration>,
+    /// Maximum time that the work, or each item of a batch, may run: from when its code has begun.
+    pub run_limit: Option<Duration>,
+    /// Fetched from elsewhere under a permit of this fetcher.
+    pub fetcher: Option<FetcherKey>,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
     /// Handed to the worker with the work; the submitter is told when it has begun.
@@ -60,7 +64,8 @@ impl Work {
             by_value: false,
             retry: 0,
             items: 0,
-            item_limit: None,
+            run_limit: None,
+            fetcher: None,
             has_input: false,
             descriptor: None,
             one_value: false,

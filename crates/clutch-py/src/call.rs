@@ -277,6 +277,14 @@ impl Call {
         self.link().is_abandoned(self.claim.word)
     }
 
+    /// Says that it waits for its turn in the worker, which is no time of its own, or no longer. The items of a batch have
+    /// their time one by one.
+    fn await_turn(&self, waits: bool) {
+        if !self.is_batch() {
+            self.link().await_turn(self.claim.word, waits);
+        }
+    }
+
     /// Calls the function with its arguments; raises what it raises. What it made that goes on later is not lost by an
     /// interrupt: this thread has left the call then.
     fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -95,6 +95,11 @@ impl WorkerLink {
     pub fn is_abandoned(&self, at: u32) -> bool {
         self.board.get(at) == word::ABANDONED
     }
+
+    /// Says that the call with this word waits for its turn, or no longer.
+    pub fn await_turn(&self, at: u32, waits: bool) {
+        self.board.await_turn(at, waits);
+    }
 }
 
 #[pymethods]

@@ -43,6 +43,8 @@ const WATCH_WAIT: Duration = Duration::from_millis(500);
 pub(super) enum Note {
     Answered { key: usize, outcome: Outcome, ran: Option<Duration> },
     Arrived,
+    /// The pool may give permits again.
+    Room,
     Quiet(bool),
 }
 

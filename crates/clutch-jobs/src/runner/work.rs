@@ -55,8 +55,10 @@ impl<'a> Details<'a> {
 
 /// Makes the work of a job; or its ending, if it cannot run.
 pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
+    // The job's own time goes on while it waits, that of an attempt begins with its code.
+    let run_limit = pool.config.deadline().filter(|_| job.deadline_at.is_none());
     let deadline = match job.deadline_at {
-        None => pool.config.deadline().and_then(|time| Instant::now().checked_add(time)),
+        None => None,
         Some(at) => match u64::try_from(at.saturating_sub(job::now())) {
             Ok(left) if left > 0 => Instant::now().checked_add(Duration::from_millis(left)),
             _ => return Err(Ending::Impossible(overdue(job))),
@@ -75,6 +77,7 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     }
     Ok(Work {
         deadline,
+        run_limit,
         priority: job.priority.clamp(-PRIORITY_MAX, PRIORITY_MAX),
         // Where a worker dies, the pool tries again at once, unless this was the job's last attempt; a job that kills too many
         // is quarantined.

@@ -30,6 +30,8 @@ pub mod word {
     pub const ABANDONED: u32 = 4;
     /// The worker has found it past its deadline and has not begun it: the dispatcher takes it back, and frees the word.
     pub const LATE: u32 = 5;
+    /// In place of a number of items: begun, and waits for its turn, as calls of a serial tool do.
+    pub const AWAITS_TURN: u32 = u32::MAX;
 }
 
 impl Board {
@@ -75,6 +77,11 @@ impl Board {
     pub fn items_begun(&self, index: u32) -> &AtomicU32 {
         assert!((index as usize) < self.len(), "a word outside of its board");
         self.mapping.word(self.len() + index as usize)
+    }
+
+    /// Says that work which is no batch waits for its turn in the worker before its code begins, or no longer.
+    pub fn await_turn(&self, index: u32, waits: bool) {
+        self.items_begun(index).store(if waits { word::AWAITS_TURN } else { 0 }, Ordering::Release);
     }
 
     /// Another item of it begins; said by the one that runs them.

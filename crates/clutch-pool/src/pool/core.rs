@@ -17,12 +17,12 @@ use super::facts::{
     PoolFull, WorkBegun, WorkCancelled, WorkExpired, WorkFinished, WorkLost, WorkPoisoned, WorkTakenBack,
 };
 use super::functions::Functions;
-use super::item_clock::ItemClocks;
 use super::memory::{Memory, Weighed};
 use super::notice::Notice;
 use super::peer::incoming::Incoming;
 use super::peer::{self, Link, Peer};
-use super::state::{Action, Event, Hold, Limits, Machine, StopCause, Verdict, WorkerKey};
+use super::run_clock::RunClocks;
+use super::state::{Action, Event, FetcherKey, Hold, Limits, Machine, StopCause, Verdict, WorkerKey};
 use super::status::spent::Noted;
 use crate::config::{Overflow, PoolConfig};
 use crate::link::PutError;
@@ -39,11 +39,13 @@ pub(super) struct Core {
     pub(super) excuses: Excuses,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
-    pub(super) item_clocks: ItemClocks,
+    pub(super) run_clocks: RunClocks,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
     pub(super) telemetry: Emitter,
     pub(super) noted: Noted,
+    /// By fetcher of work, what tells it that there is room.
+    pub(super) fetchers: BTreeMap<FetcherKey, Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// Failures told to callers whose work no worker runs to its end.
@@ -77,10 +79,11 @@ impl Core {
             functions: Functions::default(),
             excuses: Excuses::default(),
             expiring: BTreeMap::new(),
-            item_clocks: ItemClocks::default(),
+            run_clocks: RunClocks::default(),
             spare: Vec::new(),
             telemetry,
             noted: Noted::default(),
+            fetchers: BTreeMap::new(),
         }
     }
 
@@ -118,7 +121,10 @@ impl Core {
         match incoming {
             Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
             Incoming::Chunk { id, payload } => {
-                self.machine.told_part(id);
+                // What says something beside its one value has told no part of that.
+                if self.machine.body(id).is_some_and(|entry| !entry.work.one_value) {
+                    self.machine.told_part(id);
+                }
                 self.tell(id, Told::Chunk(payload), effects);
             }
             Incoming::Items { id, items } => self.add_items(id, items, effects),
@@ -249,7 +255,7 @@ impl Core {
             self.machine.body(id).filter(|entry| entry.work.items > 0).map(|entry| (entry.work.items, entry.failed()));
         let (answered, failures) = batch.unwrap_or((1, u32::from(failed)));
         self.noted.tally.note(answered, failures);
-        self.item_clocks.stop(id);
+        self.run_clocks.stop(id);
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(worker, id, run_ns, now) {
             self.noted.note_slow(&entry, || self.functions.describe(&entry), run_ns, &outcome);
@@ -397,7 +403,7 @@ impl Core {
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
             Action::Answer { id, verdict, mut body, since } => {
-                self.item_clocks.stop(id);
+                self.run_clocks.stop(id);
                 let outcome = self.outcome(OfWork { id, entry: &body, since, now }, verdict);
                 let outcome = body.conclude(outcome, 0);
                 effects.finish(*body, outcome);
@@ -429,7 +435,7 @@ impl Core {
             self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
             return;
         }
-        let Core { machine, peers, functions, item_clocks, telemetry, .. } = self;
+        let Core { machine, peers, functions, run_clocks, telemetry, .. } = self;
         let others_run = machine.counts().sent > 1;
         let sent = machine.worker(worker).map_or(0, |(sent, _)| sent);
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
@@ -449,8 +455,8 @@ impl Core {
                 if entry.work.notes_queue_time {
                     effects.sent.push((entry.work.reply.clone(), queued));
                 }
-                if let Some(limit) = entry.work.item_limit {
-                    effects.look_by(item_clocks.start(id, limit, entry.items.count(), now));
+                if let Some(limit) = entry.work.run_limit {
+                    effects.look_by(run_clocks.start(id, limit, entry.items.count(), now));
                 }
                 if matches!(effects.lease, Lease::Wanted(caller) if caller == id) && sent == 1 && peer.may_be_leased() {
                     peer.lease(&pool.links.poller);
@@ -482,7 +488,7 @@ impl Core {
         let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body_mut(id)) else { return false };
         let taken = entry.word.is_some_and(|word| peer.take(word));
         if taken {
-            self.item_clocks.stop(id);
+            self.run_clocks.stop(id);
             entry.word = None;
             entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
         }

@@ -91,7 +91,7 @@ impl PoolDriver {
         let starved = self.0.transact_with(|core, now, actions, effects| {
             core.machine.tick(now, actions);
             core.answer_expiring(now, effects);
-            core.look_at_items(&self.0, now, effects);
+            core.look_at_runs(&self.0, now, effects);
             core.feed_starved()
         });
         let look_again = (self.0.links.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
@@ -101,7 +101,7 @@ impl PoolDriver {
         let mut core = self.0.core.lock();
         let next = core.machine.next_deadline();
         let waits_since = self.0.clock.watch_delay().and_then(|_| core.machine.waits_since());
-        let next_item = core.item_clocks.next_look();
+        let next_item = core.run_clocks.next_look();
         let wakes = [
             next,
             core.next_expiring(),

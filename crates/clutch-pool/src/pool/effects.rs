@@ -35,6 +35,8 @@ pub(super) struct Effects {
     /// When the driver has to look again, at the latest.
     pub(super) look_at: Option<Instant>,
     pub(super) lease: Lease,
+    /// Tell fetchers of work that there is room.
+    pub(super) rooms: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Effects {

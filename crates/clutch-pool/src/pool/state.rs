@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 mod ends;
+mod fetching;
 mod intake;
 mod line;
 mod load;
@@ -18,6 +19,8 @@ mod sent;
 mod slots;
 mod submissions;
 
+use self::fetching::Fetching;
+pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, FetcherKey, Places};
 use self::intake::Intake;
 use self::line::WaitingLine;
 use self::load::Load;
@@ -59,6 +62,8 @@ pub struct Request {
     pub endless: bool,
     /// Calls that it counts as, where a worker may get so many: a mapped batch counts as its items.
     pub calls: u64,
+    /// Fetched under a permit of this one, which it uses up.
+    pub fetcher: Option<FetcherKey>,
 }
 
 /// Why a piece of work is answered without a result.
@@ -186,6 +191,7 @@ pub struct Machine<T> {
     slots: Slots,
     run_times: RunTimes,
     finished: Finished,
+    fetching: Fetching,
     intake: Intake,
     /// A debugger is open: the time of nothing is measured.
     untimed: bool,
@@ -207,9 +213,10 @@ pub struct Counts {
 /// The pool's load, by which the number of workers is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// In the queue, or for room in it.
+    /// In the queue, or for room in it. Of what fetchers have not fetched yet the number is not known: as many more as there
+    /// are slots.
     pub waiting: usize,
-    /// When the oldest of them was submitted.
+    /// When the oldest of them was submitted, or since when fetchers could have fetched more.
     pub waits_since: Option<Instant>,
     /// Slots that run something; and the fewest that did since the last [`Machine::begin_window`].
     pub busy: usize,
@@ -228,6 +235,7 @@ impl<T> Machine<T> {
             slots: Slots::default(),
             run_times: RunTimes::default(),
             finished: Finished::default(),
+            fetching: Fetching::default(),
             intake: Intake::default(),
             untimed: false,
             replaced_at: None,
@@ -274,14 +282,53 @@ impl<T> Machine<T> {
         !self.line.is_empty()
     }
 
-    /// When the oldest that waits was submitted.
+    /// When the oldest that waits was submitted, or since when fetchers could have fetched more.
     pub fn waits_since(&mut self) -> Option<Instant> {
-        self.line.since(&self.submissions)
+        self.line.since(&self.submissions).into_iter().chain(self.fetching.backlog_since()).min()
+    }
+
+    // ---- for who fetches work
+
+    pub fn open_fetcher(&mut self) -> FetcherKey {
+        self.fetching.open()
+    }
+
+    /// The permits that it has are given back.
+    pub fn close_fetcher(&mut self, fetcher: FetcherKey) {
+        self.fetching.close(fetcher);
+    }
+
+    pub fn places(&self, fetcher: FetcherKey) -> Places {
+        Places { slots: self.slots.totals().slots, ahead: self.fetching.ahead(fetcher) }
+    }
+
+    /// Permits to fetch at most so many: as many as could begin now, or wait ahead if they are short.
+    pub fn permit(&mut self, fetcher: FetcherKey, most: usize) -> usize {
+        let Totals { free, ahead, .. } = self.slots.totals();
+        let places = self.places(fetcher);
+        let waiting = ahead + self.line.len() + self.line.blocked();
+        self.fetching.take(fetcher, most, (free + places.slots * places.ahead).saturating_sub(waiting))
+    }
+
+    pub fn give_back_permits(&mut self, fetcher: FetcherKey, permits: usize) {
+        self.fetching.give_back(fetcher, permits);
+    }
+
+    /// Says since when there is more to be fetched than can begin; none: there is not.
+    pub fn set_backlog(&mut self, fetcher: FetcherKey, since: Option<Instant>) {
+        self.fetching.set_backlog(fetcher, since);
+    }
+
+    /// Whether fetchers that were short of permits are to be told that there is room.
+    pub fn tells_room(&mut self) -> bool {
+        let waiting = self.line.len() + self.line.blocked();
+        self.fetching.tells_room(self.slots.totals().free.saturating_sub(waiting))
     }
 
     pub fn demand(&mut self) -> Demand {
+        let unfetched = self.fetching.backlog_since().map_or(0, |_| self.slots.totals().slots.max(1));
         Demand {
-            waiting: self.line.queued() + self.line.blocked(),
+            waiting: self.line.queued() + self.line.blocked() + unfetched,
             waits_since: self.waits_since(),
             busy: self.slots.totals().busy,
             busy_least: self.slots.busy_least(),
@@ -354,6 +401,7 @@ impl<T> Machine<T> {
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
         let deadline = request.deadline.filter(|_| !self.untimed);
         let request = Request { deadline, ..request };
+        request.fetcher.into_iter().for_each(|fetcher| self.fetching.give_back(fetcher, 1));
         let id = self.submissions.insert(request, body, now, self.untimed);
         let full = self.slots.totals().free == 0 && self.line.is_full();
         if let Some(verdict) = self.intake.refusal() {
@@ -390,12 +438,13 @@ impl<T> Machine<T> {
         if work.place.worker() != Some(worker) {
             return None;
         }
-        let Request { function, endless, calls, .. } = work.request;
+        let Request { function, endless, calls, fetcher, .. } = work.request;
         let queued = work.queued.saturating_mul(u32::try_from(calls).unwrap_or(u32::MAX));
         // How long it went on says nothing of the next one.
         if !endless {
             self.run_times.learn(function, run_ns);
         }
+        fetcher.into_iter().for_each(|fetcher| self.fetching.learn(fetcher, run_ns));
         self.finished.note(run_ns, queued);
         self.unload(worker, id, Some(now));
         self.submissions.remove(id).body

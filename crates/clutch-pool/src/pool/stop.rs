@@ -52,26 +52,28 @@ impl Core {
         self.expire_running(pool, work, now.saturating_duration_since(since), effects);
     }
 
-    /// Looks at batches whose items have a limit.
-    pub(super) fn look_at_items(&mut self, pool: &Pool, now: Instant, effects: &mut Effects) {
-        while let Some((id, mut clock)) = self.item_clocks.take_due(now) {
-            let Some((worker, begun)) = self.items_begun(id) else { continue };
+    /// Looks at work whose time is limited.
+    pub(super) fn look_at_runs(&mut self, pool: &Pool, now: Instant, effects: &mut Effects) {
+        while let Some((id, mut clock)) = self.run_clocks.take_due(now) {
+            let Some((worker, begun)) = self.begun_there(id) else { continue };
             if clock.look(begun, now) {
                 self.expire_running(pool, OnLink { worker, id, now }, clock.running_for(now), effects);
             } else {
-                self.item_clocks.keep(id, clock, now);
+                self.run_clocks.keep(id, clock, now);
             }
         }
     }
 
-    /// Finds the worker of a batch that is waited for, and how many items have begun; None: none runs whose time is
-    /// measured.
-    fn items_begun(&self, id: WorkId) -> Option<(WorkerKey, Option<u32>)> {
+    /// Finds the worker of work that is waited for, and how many items have begun, or 1 for what is no batch; None: nothing
+    /// runs whose time is measured.
+    fn begun_there(&self, id: WorkId) -> Option<(WorkerKey, Option<u32>)> {
         let (worker, entry) = (self.machine.worker_of(id)?, self.machine.body(id)?);
         let (peer, at) = (self.peers.get(&worker)?, entry.word?);
         let board = &peer.link.board;
         let runs = board.get(at) == word::BEGUN && !peer.debugged && !self.machine.is_untimed(id);
-        Some((worker, runs.then(|| board.items_begun(at).load(Ordering::Acquire))))
+        let counted = board.items_begun(at).load(Ordering::Acquire);
+        let begun = if entry.work.items > 0 { counted } else { 1 };
+        Some((worker, (runs && counted != word::AWAITS_TURN).then_some(begun)))
     }
 
     /// Running work has had its time. Of a batch, what has a result keeps it.
@@ -82,7 +84,7 @@ impl Core {
         else {
             return;
         };
-        self.item_clocks.stop(id);
+        self.run_clocks.stop(id);
         let expired = Box::new(Expired {
             at: Where::Running,
             what: self.functions.describe(&entry),
@@ -154,7 +156,7 @@ impl Core {
         let by = now + self.config.interrupt_grace();
         let ran = self.ran(work);
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
-        self.item_clocks.stop(id);
+        self.run_clocks.stop(id);
         self.noted.tally.note(entry.items.count(), entry.items.failed());
         if entry.work.items == 0 {
             self.noted.note_ended(&entry, || self.functions.describe(&entry), None, ran);

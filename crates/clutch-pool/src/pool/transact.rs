@@ -65,6 +65,9 @@ impl Pool {
             let result = event(&mut core, now, &mut actions, &mut effects);
             core.run(self, now, &mut actions, &mut effects);
             core.spare = actions;
+            if core.machine.tells_room() {
+                effects.rooms.extend(core.fetchers.values().cloned());
+            }
             (result, core.machine.has_waiting())
         };
         if waits {
@@ -101,6 +104,7 @@ impl Pool {
         for (question, text) in effects.stacks {
             self.questions.answer(question, text, false);
         }
+        effects.rooms.iter().for_each(|tell| tell());
         self.wake_for(effects.look_at);
     }
 
@@ -119,7 +123,7 @@ impl Pool {
     // ---- for exchanges
 
     /// Removes work that has not begun; false: it has.
-    pub(super) fn withdraw(&self, id: WorkId) -> bool {
+    pub fn withdraw(&self, id: WorkId) -> bool {
         self.transact(|core, now, actions| core.withdraw(id, now, actions))
     }
 

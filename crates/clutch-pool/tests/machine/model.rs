@@ -571,5 +571,5 @@ impl World {
 
 /// A request that nothing limits.
 pub fn request(function: u32) -> Request {
-    Request { function, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1 }
+    Request { function, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1, fetcher: None }
 }

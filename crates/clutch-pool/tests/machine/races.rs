@@ -125,7 +125,7 @@ fn happen(world: &mut World, happening: Happening) {
     match happening {
         Happening::Submit { function, priority, deadline_ms, block, retry, endless, calls } => {
             let deadline = deadline_ms.map(|ms| world.now + Duration::from_millis(ms));
-            world.submit(Request { function, priority, deadline, block, retry, endless, calls });
+            world.submit(Request { function, priority, deadline, block, retry, endless, calls, fetcher: None });
         }
         Happening::Withdraw(pick) => pick_work(world, pick).into_iter().for_each(|id| world.withdraw(id)),
         Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.abandon(id)),

@@ -101,13 +101,8 @@ fn an_item_that_runs_again_elsewhere_has_its_whole_time_there() {
     let stage = Stage::undriven(config("api"));
     let mut first = stage.worker(1);
     let answer = Arc::new(Answer::default());
-    let work = Work {
-        kind: WorkKind::BATCH,
-        items: 2,
-        item_limit: Some(LIMIT),
-        retry: 1,
-        ..stage.work("echo", "[]", &answer)
-    };
+    let work =
+        Work { kind: WorkKind::BATCH, items: 2, run_limit: Some(LIMIT), retry: 1, ..stage.work("echo", "[]", &answer) };
     answer.set_id(stage.pool.submit(work, false));
     let call = first.next_call();
     first.begin_item(&call);

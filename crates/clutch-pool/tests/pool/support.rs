@@ -142,10 +142,10 @@ impl Stage {
     /// The same where each item may run for so long.
     pub fn submit_limited_batch(&self, tool: &str, items: u32, item_limit: Option<Duration>) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
-        answer.set_id(
-            self.pool
-                .submit(Work { kind: WorkKind::BATCH, items, item_limit, ..self.work(tool, "[]", &answer) }, false),
-        );
+        answer.set_id(self.pool.submit(
+            Work { kind: WorkKind::BATCH, items, run_limit: item_limit, ..self.work(tool, "[]", &answer) },
+            false,
+        ));
         answer
     }
 

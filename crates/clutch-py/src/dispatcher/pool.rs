@@ -200,7 +200,7 @@ impl Open {
             deadline: deadline.and_then(|wait| Instant::now().checked_add(wait)),
             priority: options.priority,
             by_value: encoded.by_value,
-            item_limit: options.item_limit,
+            run_limit: options.item_limit,
             one_value: true,
             retry: options.retry,
             ..Work::new(WorkKind::CALL, function, encoded.payload, answer.clone())

@@ -323,7 +323,9 @@ class Loop:
             return
         lock = self.locks.setdefault(tool, asyncio.Lock())
         with self._stoppable(call, is_user_code=False):
+            call.await_turn(True)
             await lock.acquire()
+            call.await_turn(False)
         try:
             await self._call(call, tool)
         finally:

@@ -183,6 +183,7 @@ class Slot:
 
     def _placed(self, call: _core.Call, tool: Any) -> None:
         if tool is not None and tool.options.main_thread and self._main is not None:
+            call.await_turn(True)
             self._main(call)
         else:
             self.run(call)
@@ -191,6 +192,7 @@ class Slot:
         """Run one call, from its arguments to its end."""
         try:
             call.enter()
+            call.await_turn(False)
             if call.is_batch:
                 call.run_batch(self)
                 return
@@ -343,9 +345,12 @@ class Stoppable:
 @contextlib.contextmanager
 def turn(call: _core.Call, lock: threading.Lock) -> Iterator[None]:
     """Hold a lock. A waiting call is not interrupted, which could lose the lock: it checks for a cancel itself."""
-    while not lock.acquire(timeout=LOOK_AGAIN_SECONDS):
-        if call.is_abandoned:
-            raise Interrupted
+    if not lock.acquire(blocking=False):
+        call.await_turn(True)
+        while not lock.acquire(timeout=LOOK_AGAIN_SECONDS):
+            if call.is_abandoned:
+                raise Interrupted
+        call.await_turn(False)
     try:
         yield
     finally:

@@ -193,7 +193,9 @@ class Hub:
                 return
             lock = self.locks.setdefault(tool, RLock())
             with self._stoppable(call, gevent.getcurrent(), is_user_code=False):
+                call.await_turn(True)
                 lock.acquire()
+                call.await_turn(False)
             try:
                 self._call(call)
             finally:

@@ -140,8 +140,16 @@ mod tests {
         }
 
         fn work(&mut self) -> WorkId {
-            let request =
-                Request { function: 0, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1 };
+            let request = Request {
+                function: 0,
+                priority: 0,
+                deadline: None,
+                block: false,
+                retry: 0,
+                endless: false,
+                calls: 1,
+                fetcher: None,
+            };
             self.submissions.insert(request, (), Instant::now(), false)
         }
 

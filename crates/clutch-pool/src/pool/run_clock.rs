@@ -1,33 +1,37 @@
-//! Clock of the item of a mapped batch that runs now, seen from outside: by how many items its worker has begun.
+//! Clock of code that runs in a worker, seen from outside: of work, once it has begun, or of the item of a mapped batch
+//! that runs now, by how many items the worker has begun.
 //!
-//! Telling each item's begin to the clock would cost more than a short item. So its number is looked at a few times in the
-//! time that an item may take: an item is never stopped too early, and at most an eighth of its time too late.
+//! Telling each begin to the clock would cost more than short work. So it is looked at: soon at first, then less often, but
+//! a few times in the time that it may take. It is never stopped too early, and at most an eighth of its time too late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::work::WorkId;
 
-/// Number of checks of an item within its limit, and the minimum time between two.
+/// Number of checks within the limit, and the minimum time between two.
 const LOOKS: u32 = 8;
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// Time until the first check, at most; each interval is twice the one before. Most work has begun by then.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 /// Longer than anything runs, and short enough to be added to any time.
 const LIMIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Clocks of the batches on links whose items have a limit, one each.
+/// Clocks of the work on links that has a limit, one each.
 #[derive(Debug, Default)]
-pub(super) struct ItemClocks {
-    clocks: BTreeMap<WorkId, ItemClock>,
+pub(super) struct RunClocks {
+    clocks: BTreeMap<WorkId, RunClock>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, WorkId)>,
 }
 
-impl ItemClocks {
-    /// The batch is on a link now, whatever it was before. Returns when it is looked at.
+impl RunClocks {
+    /// The work is on a link now, whatever it was before. Returns when it is looked at.
     pub(super) fn start(&mut self, id: WorkId, limit: Duration, begun: u32, now: Instant) -> Instant {
         self.stop(id);
-        self.keep(id, ItemClock::new(limit, begun, now), now)
+        self.keep(id, RunClock::new(limit, begun, now), now)
     }
 
     pub(super) fn stop(&mut self, id: WorkId) {
@@ -37,13 +41,13 @@ impl ItemClocks {
     }
 
     /// Takes out a clock whose check is due.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<(WorkId, ItemClock)> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(WorkId, RunClock)> {
         let (_, id) = self.looks.first().copied().filter(|(at, _)| *at <= now)?;
         self.looks.pop_first();
         Some((id, self.clocks.remove(&id)?))
     }
 
-    pub(super) fn keep(&mut self, id: WorkId, mut clock: ItemClock, now: Instant) -> Instant {
+    pub(super) fn keep(&mut self, id: WorkId, mut clock: RunClock, now: Instant) -> Instant {
         clock.look_at = clock.next_look(now);
         self.looks.insert((clock.look_at, id));
         self.clocks.insert(id, clock);
@@ -55,24 +59,26 @@ impl ItemClocks {
     }
 }
 
-/// Clock of one batch on a link.
+/// Clock of one piece of work on a link.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ItemClock {
-    /// Maximum time for each item.
+pub(super) struct RunClock {
+    /// Maximum time for the work, or for each item.
     limit: Duration,
     begun: u32,
-    /// Since when it is known that no other item has begun.
+    /// Since when it is known that nothing else has begun.
     since: Instant,
+    /// Until the next look.
+    interval: Duration,
     look_at: Instant,
 }
 
-impl ItemClock {
-    fn new(limit: Duration, begun: u32, now: Instant) -> ItemClock {
-        ItemClock { limit: limit.min(LIMIT_MAX), begun, since: now, look_at: now }
+impl RunClock {
+    fn new(limit: Duration, begun: u32, now: Instant) -> RunClock {
+        RunClock { limit: limit.min(LIMIT_MAX), begun, since: now, interval: FIRST_LOOK, look_at: now }
     }
 
-    /// `begun`: how many items have begun; None: none runs, or its time is not measured. True: the one that runs has had its
-    /// time.
+    /// `begun`: how many items have begun, or 1 for other work; None: nothing runs, or its time is not measured. True: what
+    /// runs has had its time.
     pub(super) fn look(&mut self, begun: Option<u32>, now: Instant) -> bool {
         match begun {
             Some(begun) if begun == self.begun => now >= self.since + self.limit,
@@ -83,8 +89,10 @@ impl ItemClock {
         }
     }
 
-    fn next_look(&self, now: Instant) -> Instant {
-        let interval = (self.limit / LOOKS).max(LOOK_INTERVAL_MIN);
+    fn next_look(&mut self, now: Instant) -> Instant {
+        let longest = (self.limit / LOOKS).max(LOOK_INTERVAL_MIN);
+        let interval = self.interval.min(longest);
+        self.interval = interval * 2;
         let left = (self.since + self.limit).saturating_duration_since(now);
         now + if left.is_zero() { interval } else { left.clamp(LOOK_INTERVAL_MIN, interval) }
     }
@@ -109,7 +117,7 @@ mod tests {
             let begins: Vec<u64> =
                 lengths.iter().scan(0, |at, length| { *at += length; Some(*at - length) }).collect();
             let end = lengths.iter().sum::<u64>();
-            let mut clock = ItemClock::new(LIMIT, 0, begin);
+            let mut clock = RunClock::new(LIMIT, 0, begin);
             let limit = LIMIT.as_millis() as u64;
             let (mut now, mut at, mut stopped) = (begin, 0, None);
             while at <= end && stopped.is_none() {
@@ -129,7 +137,7 @@ mod tests {
     fn a_limit_of_nothing_and_one_without_end_are_looked_at_later() {
         let now = Instant::now();
         for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
-            let mut clocks = ItemClocks::default();
+            let mut clocks = RunClocks::default();
             let look_at = clocks.start(1, limit, 0, now);
             assert!(look_at >= now + LOOK_INTERVAL_MIN && clocks.take_due(now).is_none());
             let (id, mut clock) = clocks.take_due(look_at).expect("it is due");
@@ -141,7 +149,7 @@ mod tests {
     #[test]
     fn a_batch_has_one_clock_and_none_when_it_has_ended() {
         let now = Instant::now();
-        let mut clocks = ItemClocks::default();
+        let mut clocks = RunClocks::default();
         clocks.start(1, LIMIT, 1, now);
         let again = now + LIMIT / 2;
         let look_at = clocks.start(1, LIMIT, 1, again);
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn what_is_not_measured_has_its_whole_time_afterwards() {
         let begin = Instant::now();
-        let mut clock = ItemClock::new(LIMIT, 0, begin);
+        let mut clock = RunClock::new(LIMIT, 0, begin);
         assert!(!clock.look(Some(1), begin));
         assert!(!clock.look(None, begin + LIMIT * 2), "a debugger is open");
         assert!(!clock.look(Some(1), begin + LIMIT * 2));
