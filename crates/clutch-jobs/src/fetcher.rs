@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn it_claims_what_free_slots_can_begin() {
+    fn it_claims_what_free_places_can_take() {
         let now = Instant::now();
         let mut fetcher = leased(now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "no slots");
@@ -356,6 +356,41 @@ mod tests {
         assert!(matches!(fetcher.step(now), Step::Wait(_)));
         fetcher.on(Event::Arrived, now);
         assert_eq!(fetcher.step(now), Step::Round { limit: 2 });
+    }
+
+    #[test]
+    fn a_pool_that_others_fill_is_asked_again_when_it_has_room() {
+        let now = Instant::now();
+        let mut fetcher = leased(now);
+        fetcher.on(Event::Places(4), now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
+        fetcher.on(Event::Crowded, now);
+        assert!(matches!(fetcher.step(now), Step::Wait(_)), "it would spin");
+        fetcher.on(Event::Room, now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
+        fetcher.on(Event::Crowded, now);
+        let Step::Wait(at) = fetcher.step(now) else { panic!("it waits") };
+        assert_eq!(at, now + ASK_ANYWAY, "it asks anyway");
+        assert_eq!(fetcher.step(at), Step::Round { limit: 4 });
+    }
+
+    #[test]
+    fn it_tells_since_when_the_store_has_had_more_than_was_asked_for() {
+        let (now, later) = (Instant::now(), Instant::now() + RENEWAL / 2);
+        let mut fetcher = leased(now);
+        fetcher.on(Event::Places(2), now);
+        let round = |fetcher: &mut Fetcher, claimed, at| {
+            fetcher.on(Event::Round { asked: 2, claimed, settled: 0 }, at);
+            fetcher.backlog_since()
+        };
+        assert_eq!(round(&mut fetcher, 1, now), None);
+        assert_eq!(round(&mut fetcher, 2, now), Some(now));
+        assert_eq!(round(&mut fetcher, 2, later), Some(now));
+        fetcher.on(Event::Quiet(true), later);
+        assert_eq!(fetcher.backlog_since(), None, "what it will not take needs no slots");
+        fetcher.on(Event::Quiet(false), later);
+        assert_eq!(fetcher.backlog_since(), Some(now));
+        assert_eq!(round(&mut fetcher, 0, later), None);
     }
 
     #[test]
@@ -437,7 +472,9 @@ mod tests {
         End,
         Note,
         Arrive,
-        Slots(usize),
+        Places(usize),
+        Crowded,
+        Room,
         Fail { is_round: bool },
         Refuse,
         Lapse,
@@ -451,7 +488,9 @@ mod tests {
             3 => Just(Choice::End),
             1 => Just(Choice::Note),
             1 => Just(Choice::Arrive),
-            1 => (0usize..20).prop_map(Choice::Slots),
+            1 => (0usize..20).prop_map(Choice::Places),
+            1 => Just(Choice::Crowded),
+            1 => Just(Choice::Room),
             1 => any::<bool>().prop_map(|is_round| Choice::Fail { is_round }),
             1 => Just(Choice::Refuse),
             1 => Just(Choice::Lapse),
@@ -463,15 +502,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_holds_more_than_its_slots_and_never_forgets_to_settle(choices in choices(), given in 0usize..6) {
+        fn it_never_holds_more_than_its_places_and_never_forgets_to_settle(choices in choices(), given in 0usize..6) {
             let mut now = Instant::now();
             let mut fetcher = leased(now);
-            let (mut slots, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
+            let (mut places, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
             let mut noted = false;
             for one in choices {
                 match one {
                     Choice::Pass(ms) => now += Duration::from_millis(ms),
-                    Choice::Slots(count) => { slots = count; fetcher.on(Event::Places(count), now); }
+                    Choice::Places(count) => { places = count; fetcher.on(Event::Places(count), now); }
+                    Choice::Crowded => fetcher.on(Event::Crowded, now),
+                    Choice::Room => fetcher.on(Event::Room, now),
                     Choice::Note => { noted = true; fetcher.on(Event::Noted, now); }
                     Choice::Arrive => fetcher.on(Event::Arrived, now),
                     Choice::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
@@ -486,7 +527,7 @@ mod tests {
                     Choice::End => {}
                     Choice::Step => match fetcher.step(now) {
                         Step::Round { limit } => {
-                            prop_assert!(limit == 0 || running + dropping + limit <= slots);
+                            prop_assert!(limit == 0 || running + dropping + limit <= places);
                             prop_assert!(!(quiet && limit > 0));
                             prop_assert!(limit > 0 || unsettled > 0 || noted, "a round for nothing");
                             let claimed = given.min(limit);

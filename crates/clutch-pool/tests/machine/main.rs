@@ -1,5 +1,6 @@
 //! The pool's pure machine and its waiting line.
 
+mod fetching;
 mod growth;
 mod limits;
 mod model;

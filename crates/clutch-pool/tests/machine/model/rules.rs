@@ -64,7 +64,7 @@ impl World {
         counted.map(|worker| worker.frames.len().min(worker.slots)).sum()
     }
 
-    pub(super) fn free_slots(&self) -> usize {
+    pub fn free_slots(&self) -> usize {
         self.workers.values().map(Worker::free).sum()
     }
 
