@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final, Self, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -65,6 +66,7 @@ __all__ = [
     "poll",
     "poll_eagerly",
     "print_as",
+    "programs_folder",
     "recover_terminal",
     "serve",
     "set_title",
@@ -190,6 +192,7 @@ class MapItems:
 
 def next_tick(entry: str, after_ms: int) -> str: ...
 def print_as(style: str) -> None: ...
+def programs_folder() -> Path: ...
 def recover_terminal() -> None: ...
 def guard_from_signals() -> None: ...
 def guard_from_term() -> None: ...

@@ -11,6 +11,7 @@ mod front;
 mod fronts;
 mod plane;
 mod pools;
+pub mod programs;
 pub mod routes;
 mod runtime;
 mod warnings;

@@ -29,6 +29,9 @@ clutch_pool::facts! {
     /// Jobs of runners whose leases have lapsed run again. `dead`: number of those that had no attempt left.
     "jobs_rescued" LIVES JobsRescued { front: Arc<str>, jobs: usize, dead: usize }
 
+    /// Jobs had completed under a dispatcher of this machine that was killed before its store was told; they are settled.
+    "jobs_inherited" LIVES JobsInherited { front: Arc<str>, jobs: usize }
+
     /// Jobs wait in a queue from which this front does not take, and none of them runs.
     "queue_unserved" LIVES QueueUnserved { front: Arc<str>, queue: String, available: u64, waited_s: u64 }
 

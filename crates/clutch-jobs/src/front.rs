@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_host::body::{Nothing, given};
+use clutch_host::programs;
 use clutch_host::routes::matched;
 use clutch_host::{ActError, Context, Figure, FigureValue, Front, FrontKind, Member, Start, StopOrder};
 use clutch_pool::pool::Pool;
@@ -64,6 +65,7 @@ impl Start for JobsConfig {
             cron: cron.collect::<io::Result<_>>()?,
             name: context.name.clone(),
             lanes: Lanes { queues: self.queues, strict: self.strict },
+            folder: Some(programs::folder()),
             slots_max: self.slots_max,
             lease: Duration::from_millis(self.lease_ms),
             keep: Keep {

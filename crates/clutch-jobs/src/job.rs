@@ -400,6 +400,20 @@ pub struct Settled {
 }
 
 impl Settled {
+    /// The end of a job that has returned, with no result to keep.
+    pub fn completed(id: JobId, attempt: u32) -> Settled {
+        Settled {
+            id,
+            attempt,
+            state: State::Completed,
+            attempts: attempt,
+            scheduled_at: None,
+            error: None,
+            result: None,
+            reason: None,
+        }
+    }
+
     /// The end of a job that can never run, since its row or record in the store cannot be read.
     pub fn malformed(id: JobId, attempt: u32, why: String, now: Millis) -> Settled {
         let kind = "malformed".to_owned();

@@ -5,6 +5,7 @@
 //! of lapsed [`leases`] too; each that has periodic jobs enqueues them when they are due ([`cron`]). To a dispatcher all of this is a [`front`].
 
 pub mod cron;
+pub mod ends;
 pub mod enqueuer;
 pub mod facts;
 pub mod fetcher;

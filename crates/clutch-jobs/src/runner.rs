@@ -14,6 +14,7 @@ mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use serde::Serialize;
 use self::shared::{Inbox, News, Note, Shared};
 use self::threads::Threads;
 use crate::cron::CronEntry;
+use crate::ends::{Ends, Place};
 use crate::facts::{JobsLapsed, JobsUnsettled, ToolMissing};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Millis, Settled, State, settle};
@@ -74,6 +76,9 @@ pub struct Config {
     pub keep: Keep,
     /// The periodic jobs of the store that this program knows.
     pub cron: Vec<CronEntry>,
+    /// Where ends are kept that the store has not been told of: a folder of this user alone. None: nowhere, and then no job
+    /// is claimed ahead.
+    pub folder: Option<PathBuf>,
 }
 
 /// Counts since the start, and what is so now.
@@ -228,6 +233,8 @@ fn new_runner(lease: Duration) -> Runner {
 struct RunningJob {
     job: Claimed,
     id: WorkId,
+    /// In the file of ends.
+    place: Option<Place>,
     since: Instant,
     /// True once it was found to have begun.
     has_begun: bool,
@@ -254,25 +261,30 @@ struct Loop {
     /// Notes of running jobs, by their keys.
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
+    ends: Option<Ends>,
+    /// Places of those that are settled.
+    places: Vec<Place>,
     look_at: Instant,
 }
 
 impl Loop {
     fn new(shared: Arc<Shared>, pool: &Arc<Pool>) -> Loop {
-        let now = Instant::now();
+        let (now, runner) = (Instant::now(), new_runner(shared.config.lease));
         let (batch, inbox) = (Batch::new(pool), shared.inbox.clone());
         Loop {
             permits: Permits::open(&batch, move || inbox.put(Note::Room)),
             batch,
             backlog_since: None,
             slots_max: 0,
-            runner: new_runner(shared.config.lease),
+            ends: shared.ends_of(&runner),
+            runner,
             machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: HashMap::new(),
             missing: HashSet::new(),
             running: HashMap::new(),
             noted: HashMap::new(),
             settled: Vec::new(),
+            places: Vec::new(),
             look_at: now,
             shared,
         }
@@ -316,7 +328,9 @@ impl Loop {
             self.put_back(now);
         }
         let places = self.permits.places();
-        let places = Places { slots: places.slots.min(self.slots_max), ..places };
+        // A kill would make all of them run again that have ended and are not settled, if their ends were nowhere.
+        let ahead = if self.ends.is_some() { places.ahead } else { 0 };
+        let places = Places { slots: places.slots.min(self.slots_max), ahead };
         self.machine.on(fetcher::Event::Places(places.all()), now);
         let backlog_since = self.machine.backlog_since();
         if self.backlog_since != backlog_since {
@@ -362,6 +376,7 @@ impl Loop {
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
         let (settled, keep) = (std::mem::take(&mut self.settled), Some(self.shared.config.keep));
+        let places = std::mem::take(&mut self.places);
         let report = Report { noted: noted.values().cloned().collect(), settled, keep };
         self.runner.round += 1;
         let round = self.shared.store.round(&self.runner, &report, &want, job::now());
@@ -371,6 +386,9 @@ impl Loop {
             Ok(round) => {
                 self.shared.works(LOOP);
                 self.shared.found_damaged(&round.damaged);
+                if let Some(ends) = &mut self.ends {
+                    places.into_iter().for_each(|place| ends.forget(place));
+                }
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
                 if round.has_no_lease {
@@ -390,7 +408,7 @@ impl Loop {
                 self.shared.stats.lock().running = self.running.len();
             }
             Err(error) => {
-                (self.noted, self.settled) = (noted, report.settled);
+                (self.noted, self.settled, self.places) = (noted, report.settled, places);
                 self.shared.failed(LOOP, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: true }, now);
             }
@@ -421,9 +439,11 @@ impl Loop {
                 drop(stats);
                 self.settled.clear();
                 self.noted.clear();
+                // The file of the runner that is no more goes with it.
+                (self.ends, self.places) = (self.shared.ends_of(&self.runner), Vec::new());
                 self.machine.on(fetcher::Event::Lapsed, now);
                 for one in self.running.values_mut() {
-                    one.is_dropped = true;
+                    (one.is_dropped, one.place) = (true, None);
                     self.batch.pool().cancel(one.id);
                 }
             }
@@ -456,8 +476,12 @@ impl Loop {
             job: job.id.clone(),
             ran_ns: AtomicU64::new(0),
         });
+        // Of one with a result the end alone would not be enough.
+        let ends = self.ends.as_mut().filter(|_| job.result_ms == 0);
+        let place = ends.and_then(|ends| ends.note(&job.id, job.attempt));
+        let mark = self.ends.as_ref().zip(place).map(|(ends, place)| ends.mark(place));
         let submitted =
-            self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
+            self.function(&job.tool).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply));
         match submitted {
             Ok(work) => {
                 let waited = (job::now() - job.due_at).max(0) as f64 / 1000.0;
@@ -466,6 +490,7 @@ impl Loop {
                 let running = RunningJob {
                     job,
                     id,
+                    place,
                     since: Instant::now(),
                     has_begun: false,
                     is_put_back: false,
@@ -476,6 +501,7 @@ impl Loop {
             }
             Err(ending) => {
                 self.permits.give_back(1);
+                self.places.extend(place);
                 self.settle(&job, ending);
             }
         }
@@ -504,6 +530,7 @@ impl Loop {
             Outcome::Refused(Refusal::Cancelled) if one.is_put_back => Ending::CutOff { reason: NOT_BEGUN.to_owned() },
             outcome => answer::ending(&one.job, outcome, job::now()),
         };
+        self.places.extend(one.place);
         let ending = self.put_off_unknown(&one.job, ending);
         if let Some(ran) = ran.filter(|_| !matches!(ending, Ending::PutOff { .. })) {
             let label = self.label_of(&one.job.tool);

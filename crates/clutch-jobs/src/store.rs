@@ -337,6 +337,11 @@ pub trait Store: Send + Sync {
         lease / RENEWALS
     }
 
+    /// Whether a round may settle for a runner of another process, which is gone.
+    fn settles_for_others(&self) -> bool {
+        true
+    }
+
     /// Returns problems of its setup, for the log: jobs may be lost.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

@@ -16,6 +16,6 @@ pub use self::fronts::Fronts;
 pub use self::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
 pub use self::jobs::inline::{ClaimedJob, InlineJobs, close_jobs_store, jobs_now, stop_jobs_clock};
 pub use self::jobs::{JobStore, JobsEnqueued, next_tick};
-pub use self::plane::Plane;
+pub use self::plane::{Plane, programs_folder};
 pub use self::pool::{CallOptions, MapFunction, PoolCore};
 pub use self::registry::{Events, PrintedByNow, keep_from_copies, print_as, recover_terminal, watch_forks};

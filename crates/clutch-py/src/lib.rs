@@ -26,7 +26,7 @@ mod _core {
     use crate::dispatcher::{
         Bridge, CallOptions, ClaimedJob, Completion, Events, Fronts, InlineJobs, JobStore, JobsEnqueued, MapFunction,
         MapItems, Plane, PoolCore, PrintedByNow, StreamCore, close_jobs_store, finish_callbacks, interrupt_at_exit,
-        jobs_now, keep_from_copies, next_tick, print_as, recover_terminal, stop_jobs_clock,
+        jobs_now, keep_from_copies, next_tick, print_as, programs_folder, recover_terminal, stop_jobs_clock,
     };
 
     // The worker's side, from the link up.

@@ -214,6 +214,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
         ),
     ),
     "jobs_rescued": about_pool(logging.WARNING, jobs_rescued),
+    "jobs_inherited": about_pool(
+        logging.INFO,
+        lambda event: (
+            f"{event['front']}: {jobs(event)} had completed under a dispatcher of this machine that was killed before "
+            "it could tell its store; settled now"
+        ),
+    ),
     "queue_unserved": about_pool(logging.WARNING, queue_unserved),
     "store_lost": about_pool(
         logging.ERROR, lambda event: f"{event['front']}: {event['reason']}; its jobs wait until that is over"

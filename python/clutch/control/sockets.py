@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from clutch import _core
+
 PATH_BYTES_MAX = 107
 """Room of a socket's address: sun_path of unix(7), less its end."""
 
@@ -26,14 +28,8 @@ def working_folder() -> str:
 
 
 def folder() -> Path:
-    """Returns the folder with the sockets of this user's processes.
-
-    After `su` or `sudo -E` the variable is another user's. What root made there would be in that user's way.
-    """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK | os.X_OK) and os.stat(runtime).st_uid == os.geteuid():
-        return Path(runtime, "clutch")
-    return Path(f"/tmp/clutch-{os.geteuid()}")
+    """Returns the folder with the sockets of this user's processes."""
+    return _core.programs_folder()
 
 
 def check_private(path: Path) -> None:

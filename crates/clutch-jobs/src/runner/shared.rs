@@ -15,10 +15,11 @@ use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
 use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
-use crate::facts::{JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
+use crate::ends::{Ends, Heirs};
+use crate::facts::{JobsInherited, JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
 use crate::job;
 use crate::maintenance::{Duty, Maintenance, Performed};
-use crate::store::{Noted, QueueStats, Store, Upkeep};
+use crate::store::{Noted, QueueStats, Report, Runner, Store, Upkeep};
 
 /// Interval at which the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,6 +27,9 @@ const LOOKED_FOR: Duration = Duration::from_secs(60);
 
 /// Interval at which they are counted while nobody looks, to find unserved ones.
 const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Interval at which the ends that dead runners of this machine have left are looked for.
+const INHERIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
@@ -158,6 +162,12 @@ impl Shared {
             ordered: Condvar::new(),
             telemetry,
         }
+    }
+
+    /// The file of ends of a runner, where there is a folder for it and the store can be told them by others.
+    pub(super) fn ends_of(&self, runner: &Runner) -> Option<Ends> {
+        let folder = self.config.folder.as_ref().filter(|_| self.store.settles_for_others())?;
+        Ends::create(folder, self.store.name(), runner).ok()
     }
 
     fn order(&self, change: impl FnOnce(&mut Orders)) {
@@ -294,13 +304,29 @@ impl Shared {
         }
     }
 
+    /// Settles what had completed under runners of this machine that are gone. A store that is out of reach is asked again.
+    fn inherit(&self, heirs: &mut Heirs, now: Instant) {
+        let report = Report { keep: Some(self.config.keep), ..Report::default() };
+        let jobs = heirs.settle(&*self.store, &report, now).unwrap_or(0);
+        if jobs > 0 {
+            let front = self.config.name.clone();
+            self.telemetry.emit(|| JobsInherited { front, jobs });
+        }
+    }
+
     pub(super) fn look_after(&self) {
         let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
         let runner = new_runner(machine.lease());
         let mut is_failing = false;
+        let mut heirs = self.config.folder.clone().filter(|_| self.store.settles_for_others()).map(Heirs::new);
+        let mut inherit_at = Instant::now();
         while self.stopping().is_none() {
             self.count_queues();
             let sent = Instant::now();
+            if let Some(heirs) = heirs.as_mut().filter(|_| sent >= inherit_at) {
+                inherit_at = sent + INHERIT_INTERVAL;
+                self.inherit(heirs, sent);
+            }
             let event = match machine.step(sent, job::now()) {
                 Duty::Lead => {
                     let led = self.store.lead(&runner, &machine.lapsed());
@@ -315,6 +341,7 @@ impl Shared {
                 }
                 Duty::Wait(until) => {
                     let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
+                    let until = if heirs.is_some() { until.min(inherit_at) } else { until };
                     drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
                     continue;
                 }
@@ -351,6 +378,7 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let config = Config {
             cron: Vec::new(),
+            folder: None,
             name: "jobs".into(),
             lanes: Lanes { queues: vec![("default".to_owned(), 1)], strict: false },
             slots_max: None,

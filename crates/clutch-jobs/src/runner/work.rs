@@ -54,7 +54,14 @@ impl<'a> Details<'a> {
 }
 
 /// Makes the work of a job; or its ending, if it cannot run.
-pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
+/// `mark`: where its worker writes that its code has returned.
+pub(super) fn of(
+    job: &Claimed,
+    function: FunctionId,
+    mark: Option<Vec<u8>>,
+    pool: &Pool,
+    reply: Arc<dyn Reply>,
+) -> Result<Work, Ending> {
     // The job's own time goes on while it waits, that of an attempt begins with its code.
     let run_limit = pool.config.deadline().filter(|_| job.deadline_at.is_none());
     let deadline = match job.deadline_at {
@@ -67,6 +74,7 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
     let mut headers = put_headers(&mut payload.inline);
     headers.put(b"job", &Details::of(job).to_json());
+    mark.into_iter().for_each(|mark| headers.put(b"end", &mark));
     job.headers.iter().for_each(|(name, value)| headers.put(name.as_bytes(), value));
     if job.arguments.len() <= INLINE_BYTES_MAX {
         payload.inline.extend_from_slice(job.arguments.as_bytes());

@@ -357,6 +357,11 @@ struct Ended<'a> {
 }
 
 impl Store for Sidekiq {
+    /// The payload is needed, which its runner alone has.
+    fn settles_for_others(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &str {
         &self.link.name
     }

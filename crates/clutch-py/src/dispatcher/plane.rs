@@ -144,3 +144,9 @@ impl Program for PythonProgram {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 }
+
+/// The folder of this user's running programs, with their control sockets, whether or not it exists.
+#[pyfunction]
+pub fn programs_folder() -> PathBuf {
+    clutch_host::programs::folder()
+}

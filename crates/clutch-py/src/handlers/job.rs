@@ -3,9 +3,11 @@
 //! Both sides of the bridge are described in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) has
 //! a form of its own.
 
+use clutch_jobs::ends;
 use clutch_jobs::job::DIRECTIVE;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -18,6 +20,9 @@ use crate::link::call_frame::CallFrame;
 
 /// The header with what a job is told of its attempt, as JSON.
 const DETAILS: &[u8] = b"job";
+
+/// The header with where it is written that the code of a job has returned.
+const END: &[u8] = b"end";
 
 pub struct Job;
 
@@ -51,7 +56,20 @@ impl Handler for Job {
     }
 
     fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
+        if made.as_ref().is_ok_and(|payload| payload.form != DIRECTIVE) {
+            note_end(py, work);
+        }
         made.or_else(|trouble| raised(py, work, &trouble).ok_or_else(|| describe(py, trouble)))
+    }
+}
+
+/// Writes down that its code has returned, whatever becomes of this worker and its dispatcher.
+fn note_end(py: Python<'_>, work: &Prepared) {
+    let job = work.invocation.state.as_ref().map(|job| job.bind(py));
+    let channel = job.and_then(|job| job.getattr(intern!(py, "_channel")).ok());
+    let channel = channel.as_ref().and_then(|channel| channel.cast::<JobChannel>().ok());
+    if let Some(mark) = channel.and_then(|channel| channel.get().mark.as_deref()) {
+        ends::note_end(mark);
     }
 }
 
@@ -69,8 +87,9 @@ fn read(link: &Bound<'_, WorkerLink>, function: &Function, id: u64, payload: &Pa
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = link.py();
     let (headers, body) = payload.headed().map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let details = headers.iter().find_map(|(name, value)| (name == DETAILS).then_some(value)).unwrap_or_default();
-    let channel = Py::new(py, JobChannel { link: link.clone().unbind(), id })?;
+    let header = |wanted| headers.iter().find_map(|(name, value)| (name == wanted).then_some(value));
+    let (details, mark) = (header(DETAILS).unwrap_or_default(), header(END).map(Box::from));
+    let channel = Py::new(py, JobChannel { link: link.clone().unbind(), id, mark })?;
     let prepare = PREPARE.import(py, "clutch._worker.handlers.job", "prepare")?;
     let told = (&function.tool, channel, PyBytes::new(py, details), PyBytes::new(py, body));
     let (job, arguments, keywords): (Py<PyAny>, Py<PyTuple>, Py<PyDict>) = prepare.call1(told)?.extract()?;
@@ -100,6 +119,7 @@ fn written(link: &WorkerLink, work: &Prepared, value: &Bound<'_, PyAny>) -> PyRe
 pub struct JobChannel {
     link: Py<WorkerLink>,
     id: u64,
+    mark: Option<Box<[u8]>>,
 }
 
 #[pymethods]

@@ -1,0 +1,390 @@
+//! Ends of jobs that their store has not been told of, in a file that outlives the dispatcher.
+//!
+//! A job's end is settled in the next round, with many others; a dispatcher that is killed meanwhile would leave all of
+//! them to run again. So each job that was claimed has a place in a file of its runner, in the folder of this user's
+//! programs, and the worker writes there that its code has returned, before it says so. What is in the file survives any
+//! end of a program, though none of the machine. Whoever runs jobs of that store on this machine next, or beside, finds
+//! the file with nobody's lock on it and settles for the runner that is gone, as long as the lease of that has not been
+//! ended: [`Heirs`].
+//!
+//! Only what has simply completed is in it. What has failed, or has a result to keep, runs again.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::sync::Mutex;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use crate::job::{self, Settled};
+use crate::store::{Report, Runner, Store, Want};
+
+/// Places in a file: more jobs of one runner at a time have none.
+const PLACES: u32 = 4096;
+
+const HEAD_BYTES: usize = 1024;
+const PLACE_BYTES: usize = 64;
+const FILE_BYTES: usize = HEAD_BYTES + PLACES as usize * PLACE_BYTES;
+
+/// Offsets in a place: the number of its turn, that of the turn whose code has returned, the attempt, and the id.
+const TURN: usize = 0;
+const ENDED: usize = 4;
+const ATTEMPT: usize = 8;
+const ID_LENGTH: usize = 12;
+const ID: usize = 16;
+const ID_BYTES_MAX: usize = PLACE_BYTES - ID;
+
+const SUFFIX: &str = "ends";
+
+/// A file of a runner that is gone is kept at least so long: its workers may still write.
+const KEPT_LEAST: Duration = Duration::from_secs(10);
+
+/// The first lines of a file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    store: String,
+    runner: String,
+    lease_ms: u64,
+}
+
+/// A place of one job, for one turn: a later job in the same place has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    index: u32,
+    turn: u32,
+}
+
+/// The file of one runner, which it has locked; removed when this is dropped.
+#[derive(Debug)]
+pub struct Ends {
+    file: File,
+    path: PathBuf,
+    free: Vec<Place>,
+}
+
+impl Ends {
+    pub fn create(folder: &Path, store: &str, runner: &Runner) -> io::Result<Ends> {
+        make_private(folder)?;
+        let name: String =
+            runner.name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();
+        let path = folder.join(format!("{name}.{SUFFIX}"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        // Before anybody can find it without a lock.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let lease_ms = u64::try_from(job::millis(runner.lease)).unwrap_or_default();
+        let head = Head { store: store.to_owned(), runner: runner.name.clone(), lease_ms };
+        let mut bytes = serde_json::to_vec(&head)?;
+        if bytes.len() > HEAD_BYTES {
+            let _ = fs::remove_file(&path);
+            return Err(io::Error::other("the names of the store and the runner are too long"));
+        }
+        bytes.resize(HEAD_BYTES, b' ');
+        file.write_all_at(&bytes, 0)?;
+        file.set_len(FILE_BYTES as u64)?;
+        let free = (0..PLACES).rev().map(|index| Place { index, turn: 0 }).collect();
+        Ok(Ends { file, path, free })
+    }
+
+    /// Gives the job a place, if there is one.
+    pub fn note(&mut self, id: &str, attempt: u32) -> Option<Place> {
+        let free = self.free.pop_if(|_| id.len() <= ID_BYTES_MAX)?;
+        let place = Place { turn: free.turn.wrapping_add(1).max(1), ..free };
+        let mut bytes = [0; PLACE_BYTES];
+        bytes[TURN..][..4].copy_from_slice(&place.turn.to_le_bytes());
+        bytes[ATTEMPT..][..4].copy_from_slice(&attempt.to_le_bytes());
+        bytes[ID_LENGTH] = id.len() as u8;
+        bytes[ID..][..id.len()].copy_from_slice(id.as_bytes());
+        if self.file.write_all_at(&bytes, offset(place.index)).is_err() {
+            self.free.push(free);
+            return None;
+        }
+        Some(place)
+    }
+
+    /// The store knows its end, or somebody else has the job.
+    pub fn forget(&mut self, place: Place) {
+        self.free.push(place);
+    }
+
+    /// Where a worker writes that the code has returned, for [`note_end`].
+    pub fn mark(&self, place: Place) -> Vec<u8> {
+        let path = self.path.as_os_str().as_encoded_bytes();
+        [&place.index.to_le_bytes()[..], &place.turn.to_le_bytes(), path].concat()
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn offset(index: u32) -> u64 {
+    (HEAD_BYTES + index as usize * PLACE_BYTES) as u64
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check_private(folder)
+}
+
+/// Another's folder might hold another's files.
+fn check_private(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    match found.is_dir() && is_own && found.mode() & 0o077 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{} is not a folder of this user alone (0700)", folder.display()))),
+    }
+}
+
+// ---- in a worker
+
+/// The files that this worker writes to, by their paths: of its dispatcher's runners.
+static FILES: Mutex<Vec<(Vec<u8>, Arc<File>)>> = Mutex::new(Vec::new());
+
+/// More than there are fronts of jobs with one pool.
+const FILES_MAX: usize = 64;
+
+/// Writes that the code of a job has returned. `mark`: as [`Ends::mark`] gave it. Where it cannot be written, the job may
+/// run again.
+pub fn note_end(mark: &[u8]) {
+    let Some((index, rest)) = mark.split_first_chunk::<4>() else { return };
+    let Some((turn, path)) = rest.split_first_chunk::<4>() else { return };
+    if let Ok(file) = opened(path) {
+        let _ = file.write_all_at(turn, offset(u32::from_le_bytes(*index)) + ENDED as u64);
+    }
+}
+
+fn opened(path: &[u8]) -> io::Result<Arc<File>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut files = FILES.lock();
+    if let Some((_, file)) = files.iter().find(|(known, _)| known == path) {
+        return Ok(file.clone());
+    }
+    let file = Arc::new(OpenOptions::new().write(true).open(std::ffi::OsStr::from_bytes(path))?);
+    if files.len() >= FILES_MAX {
+        files.remove(0);
+    }
+    files.push((path.to_vec(), file.clone()));
+    Ok(file)
+}
+
+// ---- after its runner
+
+/// Settles what runners that are gone have left in a folder, of one store.
+#[derive(Debug)]
+pub struct Heirs {
+    folder: PathBuf,
+    /// Files that nobody had locked, and when that was seen first.
+    left: HashMap<PathBuf, Instant>,
+}
+
+impl Heirs {
+    pub fn new(folder: PathBuf) -> Heirs {
+        Heirs { folder, left: HashMap::new() }
+    }
+
+    /// Settles what is there. Returns how many have completed so; an error of the store leaves the rest for later.
+    pub fn settle(&mut self, store: &dyn Store, report: &Report, now: Instant) -> crate::store::Result<usize> {
+        let Ok(paths) = self.files() else { return Ok(0) };
+        self.left.retain(|path, _| paths.contains(path));
+        let mut settled = 0;
+        for path in paths {
+            let Some((file, head, ended)) = left(&path).filter(|(_, head, _)| head.store == store.name()) else {
+                continue;
+            };
+            let runner = Runner::new(head.runner, Duration::from_millis(head.lease_ms));
+            if !ended.is_empty() {
+                let completed = ended.iter().map(|(_, id, attempt)| Settled::completed(id.clone(), *attempt)).collect();
+                let report = Report { settled: completed, ..report.clone() };
+                let round = store.round(&runner, &report, &Want::default(), job::now())?;
+                settled += ended.len() - round.lost.len().min(ended.len());
+                for (index, ..) in ended {
+                    let _ = file.write_all_at(&[0; PLACE_BYTES], offset(index));
+                }
+            }
+            let since = *self.left.entry(path.clone()).or_insert(now);
+            if now >= since + KEPT_LEAST.max(runner.lease * 2) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(settled)
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        check_private(&self.folder)?;
+        let paths = fs::read_dir(&self.folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+        Ok(paths.filter(|path| path.extension().is_some_and(|suffix| suffix == SUFFIX)).collect())
+    }
+}
+
+/// A place whose code has returned: its number, the job's id, the attempt.
+type Ended = (u32, String, u32);
+
+/// Reads a file whose runner is gone, and keeps others from it meanwhile.
+fn left(path: &Path) -> Option<(File, Head, Vec<Ended>)> {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let mut bytes = vec![0; FILE_BYTES];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let head = serde_json::from_slice(&bytes[..HEAD_BYTES]).ok()?;
+    let number = |place: &[u8], at: usize| place[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let places = bytes[HEAD_BYTES..].chunks_exact(PLACE_BYTES).enumerate();
+    let ended = places.filter(|(_, place)| number(place, TURN) > 0 && number(place, TURN) == number(place, ENDED));
+    let ended = ended.filter_map(|(index, place)| {
+        let id = place.get(ID..ID + usize::from(place[ID_LENGTH]))?;
+        Some((index as u32, String::from_utf8(id.to_vec()).ok()?, number(place, ATTEMPT)))
+    });
+    let ended = ended.collect();
+    Some((file, head, ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::job::{NewJob, State};
+    use crate::stores;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    struct Left {
+        folder: tempfile::TempDir,
+        store: Arc<dyn Store>,
+        runner: Runner,
+    }
+
+    impl Left {
+        /// A store whose runner has claimed so many jobs; and these.
+        fn new(jobs: usize) -> (Left, Vec<job::Claimed>) {
+            let folder = tempfile::tempdir().unwrap();
+            let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
+            let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+            let new: Vec<_> = (0..jobs).map(|_| NewJob::new("default", "send", arguments.clone())).collect();
+            store.enqueue(&new, job::now()).unwrap();
+            let mut runner = Runner::new("host:1:abc".to_owned(), LEASE);
+            store.renew(&runner, &[], job::now()).unwrap();
+            runner.round = 1;
+            let want = Want { limit: jobs, queues: vec!["default".to_owned()] };
+            let round = store.round(&runner, &Report::default(), &want, job::now()).unwrap();
+            assert_eq!(round.claimed.len(), jobs);
+            (Left { folder, store, runner }, round.claimed)
+        }
+
+        fn ends(&self) -> Ends {
+            Ends::create(&self.place(), self.store.name(), &self.runner).unwrap()
+        }
+
+        fn place(&self) -> PathBuf {
+            self.folder.path().join("programs")
+        }
+
+        fn settle(&self, heirs: &mut Heirs, now: Instant) -> usize {
+            heirs.settle(&*self.store, &Report::default(), now).unwrap()
+        }
+
+        fn states(&self, jobs: &[job::Claimed]) -> Vec<State> {
+            jobs.iter().map(|job| self.store.get(&job.id).unwrap().unwrap().state).collect()
+        }
+    }
+
+    /// Dies without a word.
+    fn die(ends: Ends) -> PathBuf {
+        let path = ends.path.clone();
+        rustix::fs::flock(&ends.file, FlockOperation::Unlock).unwrap();
+        std::mem::forget(ends);
+        path
+    }
+
+    #[test]
+    fn what_had_returned_is_settled_and_the_rest_is_not() {
+        let (left, jobs) = Left::new(3);
+        let mut ends = left.ends();
+        let marks: Vec<_> =
+            jobs.iter().map(|job| ends.note(&job.id, job.attempt).map(|place| ends.mark(place)).unwrap()).collect();
+        marks[1..].iter().for_each(|mark| note_end(mark));
+        let mut heirs = Heirs::new(left.place());
+        let now = Instant::now();
+        assert_eq!(left.settle(&mut heirs, now), 0, "its runner lives");
+        let path = die(ends);
+        assert_eq!(left.settle(&mut heirs, now), 2);
+        assert_eq!(left.states(&jobs), [State::Running, State::Completed, State::Completed]);
+        note_end(&marks[0]);
+        assert_eq!([left.settle(&mut heirs, now), left.settle(&mut heirs, now)], [1, 0], "a worker that was late");
+        assert_eq!(left.states(&jobs), [State::Completed; 3]);
+        assert!(path.exists());
+        left.settle(&mut heirs, now + 2 * LEASE);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_worker_that_is_late_ends_no_later_job_in_the_same_place() {
+        let (left, jobs) = Left::new(2);
+        let mut ends = left.ends();
+        let first = ends.note(&jobs[0].id, 1).unwrap();
+        let mark = ends.mark(first);
+        ends.forget(first);
+        let second = ends.note(&jobs[1].id, 1).unwrap();
+        assert_eq!(first.index, second.index);
+        note_end(&mark);
+        die(ends);
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 0);
+        assert_eq!(left.states(&jobs), [State::Running; 2]);
+    }
+
+    #[test]
+    fn an_end_that_comes_after_the_lease_was_ended_is_refused() {
+        let (left, jobs) = Left::new(1);
+        let mut ends = left.ends();
+        note_end(&{
+            let place = ends.note(&jobs[0].id, 1).unwrap();
+            ends.mark(place)
+        });
+        die(ends);
+        left.store.leave(&left.runner).unwrap();
+        let day = Duration::from_secs(86_400);
+        let keep = crate::store::Keep { completed: day, cancelled: day, dead: day };
+        left.store.look_after(&keep, 10, &[], &[], job::now()).unwrap();
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 0);
+        assert_eq!(left.states(&jobs), [State::Available]);
+    }
+
+    #[test]
+    fn files_of_other_stores_and_folders_of_others_are_left_alone() {
+        let (left, jobs) = Left::new(1);
+        let mut ends = Ends::create(&left.place(), "redis://elsewhere", &left.runner).unwrap();
+        let place = ends.note(&jobs[0].id, 1).unwrap();
+        note_end(&ends.mark(place));
+        let path = die(ends);
+        fs::write(left.place().join("short.ends"), "{").unwrap();
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now() + 4 * LEASE), 0);
+        assert!(path.exists());
+        let open = left.folder.path().join("open");
+        fs::DirBuilder::new().mode(0o755).create(&open).unwrap();
+        assert!(Ends::create(&open, "a", &left.runner).unwrap_err().to_string().contains("0700"));
+    }
+
+    #[test]
+    fn jobs_beyond_the_places_have_none_and_a_runner_that_leaves_takes_its_file_along() {
+        let (left, _) = Left::new(0);
+        let mut ends = left.ends();
+        assert_eq!(ends.note(&"x".repeat(ID_BYTES_MAX + 1), 1), None);
+        let places: Vec<_> = (0..PLACES).map(|nr| ends.note(&nr.to_string(), 1).unwrap()).collect();
+        assert_eq!(ends.note("one more", 1), None);
+        ends.forget(places[7]);
+        assert!(ends.note("one more", 1).is_some());
+        let path = ends.path.clone();
+        drop(ends);
+        assert!(!path.exists());
+    }
+}
