@@ -128,12 +128,14 @@ fn offset(index: u32) -> u64 {
     (HEAD_BYTES + index as usize * PLACE_BYTES) as u64
 }
 
-fn make_private(folder: &Path) -> io::Result<()> {
+/// Makes the folder, unless it is there. Fails where it is not of this user alone.
+pub fn make_private(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
+        }
+        _ => check_private(folder),
     }
-    check_private(folder)
 }
 
 /// Another's folder might hold another's files.

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cron::{CronEntry, EntryOptions, WrongEntry};
+use crate::ends;
 use crate::fetcher::Lanes;
 use crate::job::{self, State};
 use crate::runner::{Config, Runs, Stats, ToolStats};
@@ -58,6 +59,14 @@ impl Start for JobsConfig {
         for warning in store.warnings() {
             context.warnings.note(format!("{}: {warning}", context.name));
         }
+        let folder = programs::folder();
+        if store.settles_for_others()
+            && let Err(error) = ends::make_private(&folder)
+        {
+            context
+                .warnings
+                .note(format!("{}: {error}, so no job is claimed ahead, which makes short ones slower", context.name));
+        }
         let pool = context.pool(&self.pool)?;
         let wrong = |wrong: WrongEntry| io::Error::other(format!("{place}.cron: {}", wrong.why));
         let cron = self.cron.into_iter().map(|entry| CronEntry::new(entry, now).map_err(wrong));
@@ -65,7 +74,7 @@ impl Start for JobsConfig {
             cron: cron.collect::<io::Result<_>>()?,
             name: context.name.clone(),
             lanes: Lanes { queues: self.queues, strict: self.strict },
-            folder: Some(programs::folder()),
+            folder: Some(folder),
             slots_max: self.slots_max,
             lease: Duration::from_millis(self.lease_ms),
             keep: Keep {

@@ -143,6 +143,11 @@ def kill_worker_once(path: str) -> str:
     return "alive"
 
 
+@tool(serial=True)
+def wait_in_turn(port: int) -> str:
+    return meet(port)
+
+
 @tool
 def wait_at(port: int) -> str:
     job = clutch.current_job()

@@ -212,3 +212,23 @@ fn failure_58_a_function_that_no_frame_can_name_fails_its_own_call() {
     stage.driver.on_ready(u64::from(worker.key));
     assert_eq!(value(&answer), "1");
 }
+
+#[test]
+fn what_says_something_beside_its_one_value_runs_again_and_what_has_told_a_part_does_not() {
+    for (one_value, runs_again) in [(true, true), (false, false)] {
+        let stage = Stage::undriven(config("api"));
+        let mut worker = stage.worker(1);
+        let answer = Arc::new(Answer::default());
+        let work = Work { one_value, retry: 1, ..stage.work("echo", "1", &answer) };
+        answer.set_id(stage.pool.submit(work, false));
+        let call = worker.next_call();
+        worker.chunk(&call, "0.5");
+        stage.driver.on_ready(u64::from(worker.key));
+        let mut other = stage.worker(1);
+        stage.driver.worker_gone(worker.key, lost(), false);
+        assert_eq!(is_lost(&answer), !runs_again, "one value: {one_value}");
+        if runs_again {
+            assert_eq!(other.next_call().id, call.id);
+        }
+    }
+}

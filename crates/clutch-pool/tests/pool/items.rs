@@ -1,4 +1,4 @@
-//! Batches whose items have a limit: what is told of them when one has run for too long.
+//! Work, and items of batches, whose time is limited: what is told of them when one has run for too long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{PATIENCE, Stage, Worker, config, lost};
 use clutch_pool::link::items;
 use clutch_pool::pool::Answer;
-use clutch_pool::work::{Outcome, Work, WorkKind};
+use clutch_pool::work::{Outcome, Refusal, Where, Work, WorkKind};
 use clutch_wire::Failure;
 
 const LIMIT: Duration = Duration::from_millis(40);
@@ -134,4 +134,34 @@ fn a_batch_whose_results_are_all_here_is_whole_though_its_end_does_not_come() {
     (0..3).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
     let_it_pass_its_limit(&stage);
     assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), Some("1")]));
+}
+
+#[test]
+fn the_time_of_work_begins_with_its_code_and_stands_while_it_waits_for_its_turn() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    let answer = Arc::new(Answer::default());
+    answer.set_id(stage.pool.submit(Work { run_limit: Some(LIMIT), ..stage.work("echo", "1", &answer) }, false));
+    let call = worker.next_unbegun();
+    let pass = |long: Duration| {
+        let end = Instant::now() + long;
+        while Instant::now() < end {
+            stage.driver.tick(None, |_| None);
+        }
+    };
+    pass(2 * LIMIT);
+    assert!(worker.begin(&call));
+    worker.board.await_turn(call.word, true);
+    pass(2 * LIMIT);
+    assert!(!answer.is_done(), "its code has not begun");
+    worker.board.await_turn(call.word, false);
+    let begun = Instant::now();
+    let_it_pass_its_limit(&stage);
+    assert!(begun.elapsed() >= LIMIT);
+    while !answer.is_done() {
+        stage.driver.tick(None, |_| None);
+    }
+    let outcome = answer.outcome();
+    let Some(Outcome::Refused(Refusal::Expired(expired))) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(expired.at, Where::Running);
 }
