@@ -11,10 +11,11 @@ use clutch_wire::{Failure, Payload};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::pool::state::FetcherKey;
-
 /// Names one piece of work for as long as its pool knows it. Never reused within a pool.
 pub type WorkId = u64;
+
+/// Names one who fetches work from elsewhere, within its pool.
+pub type FetcherKey = u32;
 
 /// Index into the pool's table of functions.
 pub type FunctionId = u32;

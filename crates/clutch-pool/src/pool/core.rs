@@ -22,13 +22,13 @@ use super::notice::Notice;
 use super::peer::incoming::Incoming;
 use super::peer::{self, Link, Peer};
 use super::run_clock::RunClocks;
-use super::state::{Action, Event, FetcherKey, Hold, Limits, Machine, StopCause, Verdict, WorkerKey};
+use super::state::{Action, Event, Hold, Limits, Machine, StopCause, Verdict, WorkerKey};
 use super::status::spent::Noted;
 use crate::config::{Overflow, PoolConfig};
 use crate::link::PutError;
 use crate::link::items::Items;
 use crate::telemetry::{Emitter, Scope};
-use crate::work::{Expired, Outcome, Refusal, WorkId};
+use crate::work::{Expired, FetcherKey, Outcome, Refusal, WorkId};
 
 /// Behind the pool's lock.
 pub(super) struct Core {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::exchange::batch::Batch;
-use super::state::{FetcherKey, Places};
-use crate::work::{Work, WorkId};
+use super::state::Places;
+use crate::work::{FetcherKey, Work, WorkId};
 
 /// See [`state::fetching`](super::state). What is held when it is dropped is given back.
 pub struct Permits {

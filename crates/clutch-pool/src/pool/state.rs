@@ -20,7 +20,7 @@ mod slots;
 mod submissions;
 
 use self::fetching::Fetching;
-pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, FetcherKey, Places};
+pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, Places};
 use self::intake::Intake;
 use self::line::WaitingLine;
 use self::load::Load;
@@ -30,7 +30,7 @@ use self::run_times::RunTimes;
 use self::slots::{Slots, Totals};
 pub use self::submissions::StopCause;
 use self::submissions::{Place, Stopping, Submission, Submissions};
-use crate::work::{FunctionId, Where, WorkId};
+use crate::work::{FetcherKey, FunctionId, Where, WorkId};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

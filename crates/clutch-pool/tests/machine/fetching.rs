@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::model::{Word, World, request};
-use clutch_pool::pool::state::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, FetcherKey, Limits, Places, Request};
+use clutch_pool::pool::state::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, Limits, Places, Request};
+use clutch_pool::work::FetcherKey;
 
 const OTHER: u32 = 0;
 const LONG: Duration = Duration::from_secs(1);

@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Names a fetcher within its pool.
-pub type FetcherKey = u32;
+use crate::work::FetcherKey;
 
 /// Work is fetched ahead of a busy slot up to this much of run time, and so many pieces.
 pub const FETCHED_AHEAD: Duration = Duration::from_millis(5);
