@@ -45,7 +45,11 @@ const WATCH_WAIT: Duration = Duration::from_millis(500);
 
 /// Messages to the loop.
 pub(super) enum Note {
-    Answered { key: usize, outcome: Outcome, ran: Option<Duration> },
+    Answered {
+        key: usize,
+        outcome: Outcome,
+        ran: Option<Duration>,
+    },
     Arrived,
     /// The pool may give permits again.
     Room,
