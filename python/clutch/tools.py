@@ -34,6 +34,7 @@ Exceptions = Sequence[type[Exception] | str]
 """Exceptions, or their names."""
 
 U32_MAX = 0xFFFF_FFFF
+PRIORITY_MAX = 9
 RETRIES_MAX = 1_000_000
 SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
@@ -68,7 +69,7 @@ def are_names(value: Any) -> bool:
 
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "queue": (is_name, "a name, which is text that is not empty"),
-    "priority": (is_whole(-9, 9), "whole numbers from -9 to 9, larger first"),
+    "priority": (is_whole(-PRIORITY_MAX, PRIORITY_MAX), "whole numbers from -9 to 9, larger first"),
     "at": (lambda value: isinstance(value, datetime), "a datetime; in_= takes seconds from now"),
     "in_": (lambda value: isinstance(value, float | int | str | timedelta), "seconds from now; at= takes a datetime"),
     "retry": (is_whole(0, RETRIES_MAX), f"whole numbers from 0 to {RETRIES_MAX:,}"),

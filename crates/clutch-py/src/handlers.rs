@@ -6,6 +6,7 @@ mod asgi;
 mod batch;
 mod by_value;
 mod connection;
+mod connections;
 mod functions;
 mod http;
 mod job;

@@ -6,10 +6,8 @@ always there.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
-import sys
 import traceback
 import types
 
@@ -23,6 +21,7 @@ PICKLE_BYTES_MAX = 1_000_000
 CARRIERS = (
     "/clutch/_worker/",
     "/clutch/_jobs/",
+    "/clutch/django/",
     "/asyncio/",
     "/anyio/_backends/",
     "uvloop/loop.pyx",
@@ -48,15 +47,6 @@ def was_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def close_lost_connections() -> None:
-    """Has Django close the connections that its last errors have made unusable, as it does around each of its requests:
-    the next call in this thread opens another one."""
-    db = sys.modules.get("django.db")
-    if db is not None:
-        with contextlib.suppress(Exception):  # it is loaded in part, or has no settings
-            db.close_old_connections()
-
-
 class SaysItAll(Exception):
     """Raised by Clutch about user code: its traceback leaves out the frames of Clutch."""
 
@@ -67,7 +57,6 @@ def describe(error: BaseException) -> Description:
         return "bad_arguments", "", message_of(error), json.dumps(error.problems, default=str), b""
     if type(error) is NoSuchTool:
         return "no_such_tool", "", message_of(error), "", b""
-    close_lost_connections()
     kind = "encode" if getattr(error, "is_encode_error", False) else "raised"
     return kind, type_name(error), message_of(error), traceback_of(error), pickled(error)
 

@@ -18,6 +18,7 @@ from clutch.cli.stores import STORE_HELP, url_of
 
 POOL = "work"
 FRONT = "jobs"
+OF_DJANGO = "clutch.django.tasks"
 OF_JOBS = {
     "deadline": "Time limit of an attempt; when it passes, the attempt is interrupted and counts as failed.",
     "queue.limit": "",
@@ -32,7 +33,13 @@ OF_JOBS = {
 
 
 @click.command("work", short_help="Run the jobs of a store.")
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument("targets", metavar="TARGET...", nargs=-1)
+@click.option(
+    "--django",
+    "django",
+    metavar="SETTINGS",
+    help="Run the tasks of a Django project, by its settings: mysite.settings.",
+)
 @click.option(
     "--store",
     "url",
@@ -63,6 +70,7 @@ OF_JOBS = {
 @functools.partial(pool_flags, docs=OF_JOBS)
 def command(
     targets: tuple[str, ...],
+    django: str | None,
     url: str,
     queues: str,
     strict: bool,
@@ -81,6 +89,12 @@ def command(
     SIGHUP: reload the code.
     """
     stay_first()
+    options = pool_options(pool)
+    if django is not None:
+        targets += (OF_DJANGO,)
+        options["env"] = {**options.get("env", {}), "DJANGO_SETTINGS_MODULE": django}
+    if not targets:
+        raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
     target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION
@@ -90,7 +104,7 @@ def command(
     if lease is not None:
         front["lease"] = DURATION.read_text(lease)
     raw: dict[str, Any] = {
-        "pools": {POOL: {"target": target, **pool_options(pool)}},
+        "pools": {POOL: {"target": target, **options}},
         "stores": {FRONT: {"url": url}},
         "fronts": {FRONT: front} | ({} if admin is None else {"admin": {"bind": admin}}),
     }

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::connections;
 use super::handler::{Function, Handler, Invocation, Prepared};
 use super::outcome::{Trouble, describe, encode_plain, unreadable};
 use super::types::is_coroutine;
@@ -83,10 +84,11 @@ fn run_item<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = item.py();
     let function = invocation.function.bind(py);
-    let made = in_copy(py, || match invocation.spread {
+    let call = || match invocation.spread {
         true => function.call1(item.cast::<PyTuple>()?),
         false => function.call1((item,)),
-    });
+    };
+    let made = in_copy(py, || connections::around(py, call));
     match (made, slot) {
         (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
         (made, _) => made,

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Codec, Failure, Payload, WorkKind};
 use pyo3::PyTypeCheck;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::connections;
 use super::outcome::{Trouble, describe, encode_plain, raise};
 use super::types::needs_finish;
 use crate::context::in_copy;
@@ -185,11 +186,13 @@ pub fn invoke<'py, H: Handler + ?Sized>(
         if let Some(shown) = shown {
             shown.set(py)?;
         }
-        let made = match keywords {
+        let call = || match keywords {
             Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
             None => function.call1(arguments),
         };
-        handler.take(work, made?)
+        // Django does it itself for requests.
+        let is_request = ![WorkKind::CALL, WorkKind::JOB].iter().any(|kind| kind.number() == work.claim.kind());
+        handler.take(work, if is_request { call() } else { connections::around(py, call) }?)
     });
     if !made.as_ref().is_ok_and(needs_finish) {
         link.get().leave_copy(py, made.as_ref().err())?;

@@ -18,6 +18,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import copies
+from clutch._worker.connections import around, is_django_here
 from clutch._worker.delegates import LeftBehind, stack_of_task
 from clutch._worker.interrupt import STACKS_MAX
 from clutch._worker.profiles.base import (
@@ -378,6 +379,8 @@ class Loop:
                 raise asyncio.CancelledError
             try:
                 made = function(*arguments)
+                if is_django_here() and inspect.iscoroutine(made):
+                    made = around(made)
                 value = await made if inspect.isawaitable(made) else made
                 copies.leave_if_copy()
             except BaseException as error:

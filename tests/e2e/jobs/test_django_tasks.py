@@ -1,0 +1,258 @@
+"""Tasks of a Django project, by the backend of Clutch: enqueued, run by `clutch work --django`, and looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.clutch_process import COMMAND, Dispatcher, environment
+
+SETTINGS = """
+from importlib.util import find_spec
+from pathlib import Path
+HERE = Path(__file__).parent.parent
+SECRET_KEY = "of a test"
+USE_TZ = True
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": HERE / "app.db"}}
+INSTALLED_APPS = ["shop"] if find_spec("django.tasks") else ["shop", "django_tasks"]
+OPTIONS = {"STORE": f"sqlite:///{HERE}/app.db", "MODULES": ["shop.other"]}
+TASKS = {
+    "default": {"BACKEND": "clutch.django.ClutchBackend", "QUEUES": ["default", "mail"], "OPTIONS": OPTIONS},
+    "together": {"BACKEND": "clutch.django.ClutchBackend", "OPTIONS": {**OPTIONS, "DATABASE": "default"}},
+}
+"""
+MODELS = """
+from django.db import models
+
+class Order(models.Model):
+    item = models.CharField(max_length=20)
+"""
+TASKS = """
+import clutch
+from clutch.django import PACKAGE
+from importlib import import_module
+from .models import Order
+task = import_module(PACKAGE).task
+
+@task
+def count(item: str) -> int:
+    return Order.objects.filter(item=item).count()
+
+@task(queue_name="mail", priority=-100, takes_context=True)
+def about(context, n: int, *, queue: str = "q"):
+    return [context.attempt, context.task_result.id, n, queue]
+
+@task
+async def count_soon(item):
+    return await Order.objects.filter(item=item).acount()
+
+@task
+def fail(text):
+    raise ValueError(text)
+
+@task
+@clutch.tool(retry=1, backoff=0, give_up_on=(KeyError,))
+def fail_again(kind):
+    raise {"key": KeyError, "value": ValueError}[kind](kind)
+
+@task
+def odd():
+    return object()
+
+@task(backend="together")
+def ship(item):
+    return item
+
+@task
+def has_old_connection():
+    from django.db import connection
+    is_old = connection.connection is not None
+    Order.objects.count()
+    return is_old
+"""
+OTHER = "from .tasks import task\n\n@task\ndef beside():\n    return 'here'\n"
+PROGRAM = """
+import asyncio, json, os, sys, time
+from datetime import timedelta
+os.environ["DJANGO_SETTINGS_MODULE"] = "site_of_test.settings"
+import django
+django.setup()
+from django.db import connection, transaction
+from django.utils import timezone
+from shop import other, tasks
+from shop.models import Order
+from clutch.django import exceptions, signals
+def ended(result):
+    result.task.get_backend().jobs.wait(result.id, 60)
+    result.refresh()
+    return result
+enqueued = []
+signals.task_enqueued.connect(lambda sender, task_result, **_: enqueued.append(task_result.id), weak=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("django_tasks")
+    folder = tmp_path_factory.mktemp("django")
+    for name, text in {
+        "site_of_test/__init__.py": "",
+        "site_of_test/settings.py": SETTINGS,
+        "shop/__init__.py": "",
+        "shop/models.py": MODELS,
+        "shop/tasks.py": TASKS,
+        "shop/other.py": OTHER,
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    run(
+        folder,
+        "with connection.schema_editor() as editor: editor.create_model(Order)\n"
+        "Order.objects.create(item='tea')\nprint('null')",
+    )
+    return folder
+
+
+def run(folder: Path, code: str) -> Any:
+    """What the code prints, in a program of the project."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + code],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def works(folder: Path, *flags: str) -> Dispatcher:
+    store = f"sqlite:///{folder}/app.db"
+    arguments = ["work", "--django", "site_of_test.settings", "--store", store, "--queues", "default,mail", *flags]
+    return Dispatcher(folder, [*COMMAND, *arguments])
+
+
+@pytest.mark.parametrize("profile", ["process", "thread", "async"])
+def test_tasks_run_and_are_looked_at(site: Path, profile: str) -> None:
+    with works(site, "--profile", profile):
+        told = run(
+            site,
+            """
+now = [tasks.count.enqueue("tea"), tasks.count_soon.enqueue("tea"), tasks.about.enqueue(1, queue="x"),
+       other.beside.enqueue(), asyncio.run(tasks.count.aenqueue(item="none"))]
+ready = now[0].status, now[0].is_finished, now[0].attempts
+values = [ended(one).return_value for one in now]
+later = tasks.count.using(run_after=timezone.now() + timedelta(hours=1)).enqueue("tea")
+print(json.dumps([[*ready], values, now[2].id, [now[0].status, now[0].attempts, now[0].args, now[0].kwargs],
+    tasks.count.get_result(later.id).status, enqueued == [one.id for one in [*now, later]],
+    now[0].enqueued_at <= now[0].started_at <= now[0].finished_at]))
+""",
+        )
+    ready, values, about, ended, later, is_told, is_ordered = told
+    assert ready == ["READY", False, 0]
+    assert values == [1, 1, [1, about, 1, "x"], "here", 0]
+    assert ended == ["SUCCESSFUL", 1, [], {"item": "tea"}] or ended == ["SUCCESSFUL", 1, ["tea"], {}]
+    assert (later, is_told, is_ordered) == ("READY", True, True)
+
+
+def test_tasks_that_fail_have_their_errors(site: Path) -> None:
+    with works(site):
+        told = run(
+            site,
+            """
+failed = [tasks.fail.enqueue("no"), tasks.fail_again.enqueue("value"), tasks.fail_again.enqueue("key"),
+          tasks.odd.enqueue()]
+for one in failed:
+    ended(one)
+def of(one):
+    try:
+        one.return_value
+    except ValueError as error:
+        return [one.status, one.attempts, str(error), [error.exception_class.__name__ for error in one.errors]]
+print(json.dumps([list(map(of, failed)), "in fail" in failed[0].errors[0].traceback]))
+""",
+        )
+    assert told == [
+        [
+            ["FAILED", 1, "Task failed", ["ValueError"]],
+            ["FAILED", 2, "Task failed", ["ValueError"] * 2],
+            ["FAILED", 1, "Task failed", ["KeyError"]],
+            ["FAILED", 1, "Task failed", ["TypeError"]],
+        ],
+        True,
+    ]
+
+
+def test_a_task_is_part_of_a_transaction(site: Path) -> None:
+    told = run(
+        site,
+        """
+try:
+    with transaction.atomic():
+        Order.objects.create(item="milk")
+        gone = tasks.ship.enqueue("milk")
+        raise KeyError
+except KeyError:
+    pass
+with transaction.atomic():
+    kept = tasks.ship.enqueue("tea")
+def missing(ask):
+    try:
+        ask()
+    except (exceptions.TaskResultDoesNotExist, exceptions.TaskResultMismatch) as error:
+        return type(error).__name__
+jobs = kept.task.get_backend().jobs
+print(json.dumps([len(jobs.list(tool="shop.tasks.ship")), tasks.ship.get_result(kept.id).status,
+    missing(lambda: tasks.ship.get_result("9999")), missing(lambda: tasks.count.get_result(kept.id))]))
+""",
+    )
+    assert told == [1, "READY", "TaskResultDoesNotExist", "TaskResultMismatch"]
+
+
+def test_old_connections_are_closed_around_each_task(site: Path) -> None:
+    with works(site, "--profile", "thread", "--workers", "1", "--threads", "1"):
+        told = run(
+            site,
+            "asked = [tasks.has_old_connection.enqueue() for _ in range(3)]\n"
+            "print(json.dumps([ended(one).return_value for one in asked]))",
+        )
+    assert told == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({}, "missing STORE in OPTIONS, or the variable CLUTCH_STORE"),
+        ({"STORE": "sqlite:///x.db", "STOR": 1}, "no option 'STOR'; options are DATABASE, MODULES"),
+        ({"STORE": "postgres://x"}, r"TASKS\['default'\]: "),
+        ({"STORE": "redis://localhost/0", "DATABASE": "default"}, "DATABASE works with a store on SQLite only"),
+        ({"STORE": "sqlite:///x.db", "RETRY": -1}, "retry -1: allowed are"),
+    ],
+)
+def test_what_is_wrong_in_the_settings_is_told(monkeypatch: pytest.MonkeyPatch, options: Any, what: str) -> None:
+    pytest.importorskip("django_tasks")
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
+
+    if not settings.configured:
+        settings.configure()
+    from clutch.django import ClutchBackend
+
+    monkeypatch.delenv("CLUTCH_STORE", raising=False)
+    with pytest.raises(ImproperlyConfigured, match=what):
+        ClutchBackend("default", {"OPTIONS": options})
+
+
+def test_priorities_keep_their_order() -> None:
+    pytest.importorskip("django_tasks")
+    from clutch.django import priority_of
+
+    given = [priority_of(priority) for priority in range(-100, 101)]
+    assert given == sorted(given) and {given[0], given[100], given[-1]} == {-9, 0, 9}
+    assert (priority_of(1), priority_of(-1)) == (1, -1)
