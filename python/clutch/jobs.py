@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.opening import LazyStore, offers_of
-from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, Queue, queue_of
-from clutch._jobs.transaction import insert
-from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
+from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, JobIds, Queue, queue_of
+from clutch._jobs.transaction import Row, insert
+from clutch._jobs.written import Called, arguments_of, called_of, note_tool, step_of, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Dead, Retry, Snooze, current_job
 from clutch.config.values import under_folder, without_password
@@ -35,6 +35,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobId",
+    "JobIds",
     "JobOptions",
     "Jobs",
     "Queue",
@@ -171,6 +172,8 @@ class Jobs:
         tags: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
         result: Seconds | None = None,
+        after: str | Sequence[str] | None = None,
+        after_failure: str | None = None,
     ) -> Jobs:
         """Return the same store with these options for each job: `jobs.options(queue="mail", in_=60).enqueue(send, 7)`.
 
@@ -211,6 +214,8 @@ class Jobs:
     @overload
     def enqueue(self, tool: Callable[..., Any], /, *args: Any, result: Seconds, **kwargs: Any) -> JobId: ...
     @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, after: str | Sequence[str], **kwargs: Any) -> JobId: ...
+    @overload
     def enqueue(
         self, tool: Callable[..., Any], /, *args: Any, connection: sqlite3.Connection, **kwargs: Any
     ) -> JobId: ...
@@ -218,8 +223,8 @@ class Jobs:
         """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
 
         Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
-        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`. Where the tool has a
-        parameter of that name, the keyword is the tool's: use `options()`.
+        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`, `after`,
+        `after_failure`. Where the tool has a parameter of that name, the keyword is the tool's: use `options()`.
 
         `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
         and only if that commits.
@@ -236,19 +241,33 @@ class Jobs:
         arguments: Iterable[Any],
         /,
         *,
+        then: Callable[..., Any] | str | None = None,
         connection: sqlite3.Connection | None = None,
         **options: Any,
-    ) -> builtins.list[JobId]:
+    ) -> JobIds:
         """Enqueue one job for each of `arguments`, all of them or none, in one trip to the store; return their ids.
 
         Each of `arguments` is a tuple of positional arguments or a mapping of named ones; anything else is the only
         argument. Takes the options of `options()` by keyword. `connection`: as in `enqueue`.
+
+        `then`: a tool, or a `functools.partial` of one, whose job runs when all of these have completed, which may then
+        be 10,000 at most. Its id is `.then` of what is returned; it has the options of its own `@tool`, and the
+        `after_failure` of those here.
         """
         jobs = self.options(**options) if options else self
-        texts = jobs._texts(tool, arguments)
-        if not texts:
-            return []
-        return self._enqueue(texts) if connection is None else self._enqueue_in(connection, texts)
+        return jobs._enqueued(jobs._many(tool, arguments, then), then is not None, connection)
+
+    def chain(self, *steps: Callable[..., Any] | str, connection: sqlite3.Connection | None = None) -> JobIds:
+        """Enqueue jobs of which each runs when the one before it has completed, all of them or none; return their ids.
+
+        Each step is a tool, or a `functools.partial` of one with its arguments:
+
+            jobs.options(result="1h").chain(partial(download, url), unpack, notify)
+
+        All have the options of `options()`, and its times and `after` are those of the first. `connection`: as in
+        `enqueue`.
+        """
+        return self._enqueued(self._chained(steps), False, connection)
 
     async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
         """`enqueue` for asyncio; not within a transaction."""
@@ -256,13 +275,24 @@ class Jobs:
         return (await self._aenqueue([self._text(tool, args, kwargs)]))[0]
 
     async def aenqueue_many(
-        self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
-    ) -> builtins.list[JobId]:
+        self,
+        tool: Callable[..., Any] | str,
+        arguments: Iterable[Any],
+        /,
+        *,
+        then: Callable[..., Any] | str | None = None,
+        **options: Any,
+    ) -> JobIds:
         """`enqueue_many` for asyncio; not within a transaction."""
         refuse_connection(options)
         jobs = self.options(**options) if options else self
-        texts = jobs._texts(tool, arguments)
-        return await self._aenqueue(texts) if texts else []
+        texts = jobs._many(tool, arguments, then)
+        return ids_of(await self._aenqueue(texts) if texts else [], then is not None)
+
+    async def achain(self, *steps: Callable[..., Any] | str) -> JobIds:
+        """`chain` for asyncio; not within a transaction."""
+        texts = self._chained(steps)
+        return ids_of(await self._aenqueue(texts) if texts else [], False)
 
     def _called(self, tool: Any) -> Called:
         called = called_of(tool)
@@ -295,6 +325,35 @@ class Jobs:
                 raise BadArguments(f"arguments[{at}]: {error}", problems=error.problems) from None
             texts.append(written(called.name, arguments, options))
         return texts
+
+    def _many(self, tool: Any, arguments: Iterable[Any], then: Any) -> builtins.list[str]:
+        """Jobs as JSON, `then` the last of them."""
+        texts = self._texts(tool, arguments)
+        if then is not None:
+            texts.append(self._then(then, len(texts), JobOptions(after_failure=self._options.after_failure)))
+        return texts
+
+    def _then(self, step: Any, after_previous: int, options: JobOptions) -> str:
+        """A job as JSON that comes after so many of those before it."""
+        tool, args, kwargs = step_of(step)
+        called = self._called(tool)
+        arguments = called.arguments(args, kwargs, self._offers["keywords"])
+        return written(called.name, arguments, options.over(called.defaults), after_previous)
+
+    def _chained(self, steps: Sequence[Any]) -> builtins.list[str]:
+        if isinstance(self._options.unique, str):
+            raise ValueError(
+                f"unique {self._options.unique!r}: all steps of a chain would be one job; allowed is True, by the tool "
+                "and its arguments"
+            )
+        first = self._options
+        later = replace(first, at=None, in_=None, after=None)
+        return [self._then(step, min(nr, 1), later if nr else first) for nr, step in enumerate(steps)]
+
+    def _enqueued(self, texts: builtins.list[str], has_then: bool, connection: sqlite3.Connection | None) -> JobIds:
+        if not texts:
+            return JobIds()
+        return ids_of(self._enqueue(texts) if connection is None else self._enqueue_in(connection, texts), has_then)
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         told = self._enqueue_in_hub(texts) if is_patched() else self._store.enqueue(texts)
@@ -338,9 +397,9 @@ class Jobs:
             )
         if not isinstance(connection, sqlite3.Connection):
             raise ConfigError(f"connection={shortened(connection)}: allowed is a connection of the module sqlite3")
-        jobs = [_core.JobStore.insert(self._lazy.url, text) for text in texts]
-        rows = [(statement, dict(row)) for statement, row, _ in jobs]
-        return [JobId(*one) for one in insert(connection, rows, jobs[0][2])]
+        jobs = (_core.JobStore.insert(self._lazy.url, text) for text in texts)
+        rows = [Row(statement, dict(row), file, after, before) for statement, row, file, after, before in jobs]
+        return [JobId(*one) for one in insert(connection, rows)]
 
     # ---- looking, and changing
 
@@ -403,7 +462,9 @@ class Jobs:
         return self._ask(lambda store: store.change(job, "cancel"))
 
     def retry(self, job: str, *, arguments: Any = None) -> bool:
-        """Run a job that has ended, or is scheduled for later, at once. Returns False if there is no such job.
+        """Run a job that has ended, is scheduled for later, or waits for others, at once.
+
+        Returns False if there is no such job.
 
         `arguments`: other ones, as each of those of `enqueue_many`: a tuple, a mapping, or the only one. They are
         checked when the job runs. Raises `BadArguments` where they cannot be JSON.
@@ -504,6 +565,14 @@ class Jobs:
     async def aretry(self, job: str, *, arguments: Any = None) -> bool:
         """`retry` for asyncio."""
         return await asyncio.to_thread(functools.partial(self.retry, job, arguments=arguments))
+
+
+def ids_of(ids: Sequence[JobId], has_then: bool) -> JobIds:
+    """Returns the ids of jobs, the last of which may be that of `then`."""
+    told = JobIds(ids)
+    if has_then:
+        told.then = told.pop()
+    return told
 
 
 def span(timeout: Seconds | None) -> float:

@@ -45,6 +45,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no store can keep."""
 OF_PEERS = {
     "countdown": "in_",
+    "depends_on": "after",
     "delay": "in_",
     "eta": "at",
     "expires": "deadline",
@@ -81,6 +82,8 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a datetime, or seconds from when the job is due",
     ),
     "tags": (are_names, 'a list of texts, such as ["invoice"]'),
+    "after": (lambda value: is_name(value) or are_names(value), "the id of a job, or a list of ids"),
+    "after_failure": (lambda value: value in ("cancel", "run"), '"cancel" and "run"'),
     "meta": (lambda value: isinstance(value, Mapping), "a mapping of what JSON has"),
 }
 """Checks of options with one type. Times and rates given as text are read by `@tool` and when a job is written."""
@@ -119,6 +122,12 @@ class JobOptions:
     """JSON values that travel with the job: `current_job().meta`."""
     result: Seconds | None = None
     """Retention of the result. Default: not kept."""
+    after: str | Sequence[str] | None = None
+    """Id of a job, or ids of at most 10,000, that have to complete before this one can begin. What they
+    returned is in `current_job().results`, if it is kept."""
+    after_failure: str | None = None
+    """What becomes of the job when one of `after` is dead, cancelled or deleted: `"cancel"` (default), it is cancelled;
+    `"run"`, it runs once all have ended."""
 
     def __post_init__(self) -> None:
         for name, (is_allowed, allowed) in CHECKS.items():

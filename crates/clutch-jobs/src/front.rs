@@ -239,10 +239,11 @@ impl JobsFront {
     }
 
     /// Returns the figures of a queue of the whole store.
-    fn of_queue(&self, queue: &QueueStats) -> [Figure; 4] {
+    fn of_queue(&self, queue: &QueueStats) -> [Figure; 5] {
         let waited_s = queue.oldest_at.map_or(0, |at| (job::now() - at).max(0) as u64 / 1000);
         [
             ("jobs_available", "Jobs that wait for a slot, in the whole store", queue.available),
+            ("jobs_waiting", "Jobs that wait for others to complete, in the whole store", queue.waiting),
             ("jobs_scheduled", "Jobs that wait for their time, in the whole store", queue.scheduled),
             ("jobs_dead", "Dead jobs that are still kept, in the whole store", queue.dead),
             ("jobs_oldest_seconds", "How long the first available job has waited, seconds", waited_s),

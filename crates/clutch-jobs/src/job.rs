@@ -8,9 +8,12 @@
 //!                 └── snoozed, to be retried ──┴──────► dead
 //! ```
 //!
+//! A job that comes after others is `waiting` until these have completed ([`flow`](crate::flow)); then it is as new.
+//!
 //! A job that failed and is to run again is scheduled, with the error as its last. `completed`, `cancelled` and `dead` are
 //! ends; a dead job can be retried by hand.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -69,6 +72,8 @@ pub fn millis(duration: Duration) -> Millis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
+    /// Comes after other jobs, which have not all completed.
+    Waiting,
     /// Waits for its time.
     Scheduled,
     /// Waits for a slot.
@@ -82,11 +87,19 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [State; 6] =
-        [State::Scheduled, State::Available, State::Running, State::Completed, State::Cancelled, State::Dead];
+    pub const ALL: [State; 7] = [
+        State::Waiting,
+        State::Scheduled,
+        State::Available,
+        State::Running,
+        State::Completed,
+        State::Cancelled,
+        State::Dead,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
+            State::Waiting => "waiting",
             State::Scheduled => "scheduled",
             State::Available => "available",
             State::Running => "running",
@@ -96,13 +109,13 @@ impl State {
         }
     }
 
-    /// As stores write it: its place in [`State::ALL`].
-    pub fn number(self) -> usize {
-        State::ALL.iter().position(|known| *known == self).unwrap_or_default()
+    /// As stores write it: −1 for [`State::Waiting`], then counted from 0.
+    pub fn number(self) -> i64 {
+        self as i64 - 1
     }
 
-    pub fn numbered(number: usize) -> Option<State> {
-        State::ALL.get(number).copied()
+    pub fn numbered(number: i64) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.number() == number)
     }
 
     pub fn named(name: &str) -> Option<State> {
@@ -222,7 +235,36 @@ pub struct NewJob {
     /// Retention of the result; 0: not kept.
     #[serde(default)]
     pub result_ms: Millis,
+    /// Jobs that have to complete before it can begin.
+    #[serde(default)]
+    pub after: Vec<JobId>,
+    /// As many of the jobs enqueued together with it, right before it, are others of these.
+    #[serde(default)]
+    pub after_previous: usize,
+    /// Treatment when one of these does not complete.
+    #[serde(default)]
+    pub after_failure: AfterFailure,
 }
+
+/// Treatment of a job when one that it comes after does not complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterFailure {
+    /// It is cancelled.
+    #[default]
+    Cancel,
+    /// It runs, once all have ended.
+    Run,
+}
+
+/// Most jobs that one job comes after.
+pub const AFTER_MAX: usize = 10_000;
+
+/// Most bytes of the results that are passed on to one job, as JSON.
+pub const RESULTS_BYTES_MAX: usize = 8 << 20;
+
+/// Most jobs before it and after it that are told of a job.
+pub const LINKS_TOLD: usize = 100;
 
 fn one() -> u32 {
     1
@@ -247,12 +289,21 @@ impl NewJob {
             tags: Vec::new(),
             meta: None,
             result_ms: 0,
+            after: Vec::new(),
+            after_previous: 0,
+            after_failure: AfterFailure::default(),
         }
+    }
+
+    /// Returns how many jobs it comes after.
+    pub fn follows(&self) -> usize {
+        self.after.len() + self.after_previous
     }
 
     /// Returns the size of what its user gives with it, in bytes.
     pub fn bytes(&self) -> usize {
-        self.arguments.get().len() + self.meta.as_ref().map_or(0, |meta| meta.get().len())
+        let after: usize = self.after.iter().map(String::len).sum();
+        self.arguments.get().len() + self.meta.as_ref().map_or(0, |meta| meta.get().len()) + after
     }
 
     /// Returns why no store takes it.
@@ -267,6 +318,9 @@ impl NewJob {
         within("tags", self.tags.iter().map(String::len).sum(), NAME_BYTES_MAX)?;
         if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
             return Err(format!("priority {}: allowed are -9 to 9, larger first", self.priority));
+        }
+        if self.follows() > AFTER_MAX {
+            return Err(format!("after {} jobs: allowed are {AFTER_MAX}", self.follows()));
         }
         if self.key_limit == 0 {
             return Err("a key_limit of 0: allowed are 1 or more".to_owned());
@@ -332,10 +386,22 @@ pub struct Claimed {
     /// Checkpoint of an earlier attempt: JSON.
     pub checkpoint: Option<String>,
     pub result_ms: Millis,
+    /// Of one that comes after others: [`flow::results`](crate::flow::results).
+    pub results: Option<String>,
     /// The handler in the worker that runs it.
     pub kind: WorkKind,
     /// Header lines for that handler, beside what every job is told of its attempt.
     pub headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Claimed {
+    /// Returns what the worker is given: the arguments, and the results of the jobs that it comes after.
+    pub fn body(&self) -> Cow<'_, str> {
+        match (&self.results, self.arguments.strip_prefix('{')) {
+            (Some(results), Some(rest)) => Cow::Owned(format!(r#"{{"results":{results},{rest}"#)),
+            _ => Cow::Borrowed(&self.arguments),
+        }
+    }
 }
 
 /// Failure of one attempt.
@@ -509,6 +575,12 @@ pub struct Job {
     pub result: Option<Box<RawValue>>,
     /// Time until which its result is kept, or was. None: it is not.
     pub result_until: Option<Millis>,
+    /// How many jobs it comes after, and how many of these have yet to complete.
+    pub after_count: usize,
+    pub waits_for: usize,
+    /// The first of the jobs that it comes after, and of those that come after it. None in lists.
+    pub after: Option<Vec<JobId>>,
+    pub dependents: Option<Vec<JobId>>,
 }
 
 #[cfg(test)]
@@ -535,6 +607,7 @@ mod tests {
             meta: None,
             checkpoint: None,
             result_ms: 0,
+            results: None,
             kind: WorkKind::JOB,
             headers: Vec::new(),
         }

@@ -131,7 +131,7 @@ impl Maintenance {
                     self.leases.looked(upkeep.leases, sent, self.look_interval);
                 }
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
-                let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
+                let is_more = [upkeep.staged, upkeep.rescued, upkeep.passed].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| millis_until(due, then));
                 let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { self.look_interval };
                 let wait = if is_more { Duration::ZERO } else { due.unwrap_or(longest).min(longest) };

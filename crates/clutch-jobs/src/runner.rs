@@ -129,7 +129,7 @@ fn outcome_of(settled: &Settled) -> &'static str {
         State::Cancelled => "cancelled",
         State::Dead => "dead",
         State::Scheduled if settled.error.is_some() => "retried",
-        State::Scheduled | State::Available | State::Running => "postponed",
+        State::Waiting | State::Scheduled | State::Available | State::Running => "postponed",
     }
 }
 

@@ -129,7 +129,7 @@ pub struct Renewed {
 pub enum Change<'a> {
     /// Cancels a waiting job; a running one is interrupted.
     Cancel,
-    /// Runs a job that has ended, or is scheduled for later, at once.
+    /// Runs a job that has ended, is scheduled for later, or waits for others, at once.
     Retry,
     /// The same with other arguments: JSON as of [`NewJob::arguments`].
     RetryWith(&'a str),
@@ -170,6 +170,7 @@ pub struct QueueStats {
     pub running_max: Option<u32>,
     /// Most of its jobs that begin in a time, over all runners.
     pub rate: Option<Rate>,
+    pub waiting: u64,
     pub scheduled: u64,
     pub available: u64,
     pub running: u64,
@@ -190,6 +191,7 @@ impl QueueStats {
     /// Returns the number of jobs in this state.
     pub(crate) fn count_mut(&mut self, state: State) -> &mut u64 {
         match state {
+            State::Waiting => &mut self.waiting,
             State::Scheduled => &mut self.scheduled,
             State::Available => &mut self.available,
             State::Running => &mut self.running,
@@ -229,6 +231,8 @@ pub struct Upkeep {
     pub buried: usize,
     /// Ended jobs that were deleted.
     pub pruned: usize,
+    /// Links along which the end of a job was passed on: see flow.rs.
+    pub passed: usize,
     /// When the next job is due.
     pub next_due: Option<Millis>,
     /// For each given tick, the time of the last tick of its entry: itself, or a later one.
@@ -262,7 +266,7 @@ impl Keep {
             State::Completed => Some(self.completed),
             State::Cancelled => Some(self.cancelled),
             State::Dead => Some(self.dead),
-            State::Scheduled | State::Available | State::Running => None,
+            State::Waiting | State::Scheduled | State::Available | State::Running => None,
         }
     }
 }
@@ -276,6 +280,8 @@ pub struct Offers {
     pub ticks: bool,
     /// Jobs that have ended are kept, with their results.
     pub results: bool,
+    /// Jobs may come after others.
+    pub dependencies: bool,
     /// An enqueue may be part of the caller's own transaction.
     pub transactions: bool,
 }
@@ -295,7 +301,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// All of them, or none. They are durable when this returns.
+    /// All of them, or none. They are durable when this returns. One that comes after others that have ended begins, or is
+    /// cancelled, at once; one that comes after a job that does not exist is refused.
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>>;
 
     /// Notes, settles, then claims: in one trip to the store. Whose lease has lapsed claims nothing.
@@ -312,8 +319,8 @@ pub trait Store: Send + Sync {
     /// `lapsed`.
     fn lead(&self, runner: &Runner, lapsed: &[Lapsed]) -> Result<Led>;
 
-    /// Ends the `lapsed` leases whose counters are still as they were seen. Stages, rescues and prunes at most so many
-    /// each. Enqueues the jobs of ticks that are later than the last one of their entry, each together with the note that
+    /// Ends the `lapsed` leases whose counters are still as they were seen. Stages, rescues, prunes and
+    /// passes ends on at most so many each. Enqueues the jobs of ticks that are later than the last one of their entry, each together with the note that
     /// it was: also of two callers at a time one does.
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep>;
 

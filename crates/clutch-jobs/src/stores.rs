@@ -52,21 +52,21 @@ static KINDS: [Kind; 3] = [
         open: |url| Ok(Arc::new(sqlite::Sqlite::open(url)?)),
         check: |url| sqlite::DatabaseFile::parse(url).map(drop),
         file: |url| Some(sqlite::DatabaseFile::parse(url).ok()?.path),
-        offers: Offers { keywords: true, ticks: true, results: true, transactions: true },
+        offers: Offers { keywords: true, ticks: true, results: true, dependencies: true, transactions: true },
     },
     Kind {
         has_scheme: redis::is_scheme,
         open: |url| Ok(Arc::new(redis::Redis::open(url)?)),
         check: |url| redis::Location::parse(url).map(drop),
         file: |_| None,
-        offers: Offers { keywords: true, ticks: true, results: true, transactions: false },
+        offers: Offers { keywords: true, ticks: true, results: true, dependencies: true, transactions: false },
     },
     Kind {
         has_scheme: sidekiq::is_scheme,
         open: |url| Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
         check: sidekiq::check,
         file: |_| None,
-        offers: Offers { keywords: false, ticks: false, results: false, transactions: false },
+        offers: Offers { keywords: false, ticks: false, results: false, dependencies: false, transactions: false },
     },
 ];
 

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, settle};
+use clutch_jobs::job::{AfterFailure, Backoff, Claimed, Ending, JobError, Millis, NewJob, settle};
 use clutch_jobs::leases::Observer;
-use clutch_jobs::store::{Change, Filter, Keep, QueueChange, QueueStats, Report, Runner, Store, Want};
+use clutch_jobs::store::{Change, Filter, Keep, QueueChange, QueueStats, Report, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -33,6 +33,8 @@ enum Step {
         key: Option<u8>,
         key_limit: u32,
         result_ms: Millis,
+        after: Vec<usize>,
+        runs_anyway: bool,
     },
     /// By one of the runners: so many, and what it holds ends like this.
     Round {
@@ -67,10 +69,11 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let new = (0..2usize, -1..2i8, 0..4i64, prop::option::weighted(0.3, 0..3u8), prop::option::weighted(0.4, 0..2u8));
-    let new = (new, 1..3u32, prop_oneof![Just(0), Just(70_000)]);
+    let after = prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(any::<usize>(), 1..4)];
+    let new = (new, 1..3u32, prop_oneof![Just(0), Just(70_000)], after, any::<bool>());
     prop_oneof![
-        6 => new.prop_map(|((queue, priority, later, unique, key), key_limit, result_ms)| Step::Enqueue {
-            queue, priority, unique, key, key_limit, result_ms, later: (later - 1).max(0) * 20_000,
+        6 => new.prop_map(|((queue, priority, later, unique, key), key_limit, result_ms, after, runs_anyway)| Step::Enqueue {
+            queue, priority, unique, key, key_limit, result_ms, after, runs_anyway, later: (later - 1).max(0) * 20_000,
         }),
         6 => (0..3u8, 0..4usize, prop::collection::vec(0..8u8, 0..4))
             .prop_map(|(runner, limit, ends)| Step::Round { runner, limit, ends }),
@@ -127,7 +130,7 @@ impl Side {
         // So that no two jobs are due at the same time.
         self.now += 1;
         match step {
-            Step::Enqueue { queue, priority, later, unique, key, key_limit, result_ms } => {
+            Step::Enqueue { queue, priority, later, unique, key, key_limit, result_ms, after, runs_anyway } => {
                 let job = NewJob {
                     priority: *priority,
                     attempts_max: 2,
@@ -137,9 +140,20 @@ impl Side {
                     key: key.map(|nr| nr.to_string()),
                     key_limit: *key_limit,
                     result_ms: *result_ms,
+                    // Also those that are there no more.
+                    after: after
+                        .iter()
+                        .filter_map(|nr| Some(self.ids[nr.checked_rem(self.ids.len())?].clone()))
+                        .collect(),
+                    after_failure: if *runs_anyway { AfterFailure::Run } else { AfterFailure::Cancel },
                     ..NewJob::new(QUEUES[*queue], "t", RawValue::from_string("{}".to_owned()).unwrap())
                 };
-                let told = self.store.enqueue(&[job], self.now).unwrap().remove(0);
+                let told = match self.store.enqueue(&[job], self.now) {
+                    Ok(mut told) => told.remove(0),
+                    // Of several that are there no more, each names another.
+                    Err(StoreError::Refused(_)) => return "refused".to_owned(),
+                    Err(error) => panic!("{error}"),
+                };
                 if told.is_new {
                     self.ids.push(told.id.clone());
                 }
@@ -200,10 +214,19 @@ impl Side {
         let claimed: Vec<_> = round
             .claimed
             .iter()
-            .map(|job| (self.nr(&job.id), job.attempt, job.attempts_max, job.queue.clone()))
+            .map(|job| (self.nr(&job.id), job.attempt, job.attempts_max, job.queue.clone(), job.results.clone()))
             .collect();
         self.held[usize::from(nr)].extend(round.claimed);
         format!("lost {lost:?}, claimed {claimed:?}")
+    }
+
+    /// With the numbers of jobs in place of their ids.
+    fn without_ids(&self, text: &str) -> String {
+        let word = |word: &str| {
+            let id = word.trim_end_matches([',', ';']);
+            self.ids.iter().position(|known| known == id).map_or(word.to_owned(), |nr| format!("#{nr}"))
+        };
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
     /// All that people can see of it.
@@ -212,8 +235,13 @@ impl Side {
         // Whether a queue whose settings are the defaults again is listed, is of no account.
         queues.retain(|queue| *queue != QueueStats { name: queue.name.clone(), ..QueueStats::default() });
         let mut text = format!("{queues:#?}\n");
-        for mut job in self.store.list(&Filter { limit: 1000, ..Filter::default() }).unwrap() {
+        for job in self.store.list(&Filter { limit: 1000, ..Filter::default() }).unwrap() {
+            let mut job = self.store.get(&job.id).unwrap().unwrap();
             job.id = self.nr(&job.id).to_string();
+            job.reason = job.reason.map(|reason| self.without_ids(&reason));
+            for ids in [&mut job.after, &mut job.dependents].into_iter().flatten() {
+                ids.iter_mut().for_each(|id| *id = self.nr(id).to_string());
+            }
             // Kept until a time that is compared with the clock of the machine.
             job.result = None;
             text += &format!("{}\n", serde_json::to_string(&job).unwrap());

@@ -4,6 +4,8 @@
 
 #[path = "stores/enqueueing.rs"]
 mod enqueueing;
+#[path = "stores/following.rs"]
+mod following;
 #[path = "stores/house.rs"]
 mod house;
 #[path = "stores/leases.rs"]
@@ -70,6 +72,25 @@ stores! {
             a_tick_whose_unique_job_has_not_ended_makes_none,
             of_many_at_once_one_takes_each_tick,
         }
+        following {
+            a_job_comes_after_those_that_have_to_complete,
+            what_has_ended_before_counts,
+            results_come_in_order,
+            one_that_does_not_complete_cancels_what_comes_after_it,
+            a_retry_lets_what_was_cancelled_with_it_wait_again,
+            a_job_may_run_whatever_became_of_those_before_it,
+            a_job_that_is_deleted_does_not_complete,
+            a_job_runs_at_once_if_somebody_wants_it,
+            a_job_waits_for_its_time_and_its_key_as_well,
+            jobs_come_after_those_of_their_own_batch,
+            a_large_batch_has_links_to_what_there_was_already,
+            what_does_not_exist_is_refused_with_all_that_goes_along,
+            a_job_never_comes_after_itself,
+            one_is_released_once_by_ten_thousand,
+            what_many_wait_for_is_passed_on_by_and_by,
+            the_end_of_a_runner_is_passed_on,
+            links_go_with_their_jobs,
+        }
         operators {
             a_waiting_job_is_cancelled_and_a_running_one_told,
             a_cancelled_job_does_not_run_again,
@@ -96,8 +117,8 @@ stores! {
     }
 }
 
-// The format of Sidekiq keeps neither completed nor cancelled jobs, only the last error of each, no results, no progress and no
-// ticks of periodic jobs; its lists have no order of age over all states; and it refuses priorities, keys, unique jobs, keyword arguments and limits.
+// The format of Sidekiq keeps neither completed nor cancelled jobs, only the last error of each, no results, no progress, no
+// ticks of periodic jobs and no jobs that come after others; its lists have no order of age over all states; and it refuses priorities, keys, unique jobs, keyword arguments and limits.
 // What of the other promises it keeps in its own way is in sidekiq.rs.
 stores! {
     sidekiq: {

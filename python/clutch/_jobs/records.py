@@ -15,6 +15,13 @@ ENDS = _core.JOB_ENDS
 STATES = _core.JOB_STATES
 
 
+class JobIds(list["JobId"]):
+    """Ids of jobs, as `enqueue_many` returns them."""
+
+    then: JobId | None = None
+    """The id of the job that comes after all of them (`then=`)."""
+
+
 class JobId(str):
     """The id of a job, as `enqueue` returns it."""
 
@@ -47,7 +54,8 @@ class Job:
 
     id: str
     state: str
-    """`"scheduled"`, `"available"`, `"running"`, `"completed"`, `"cancelled"` or `"dead"`."""
+    """`"waiting"` (for other jobs), `"scheduled"`, `"available"`, `"running"`, `"completed"`, `"cancelled"` or
+    `"dead"`."""
     queue: str
     tool: str
     arguments: Mapping[str, Any]
@@ -78,6 +86,14 @@ class Job:
     """Return value while it is kept (`result=`); else None."""
     result_until: datetime | None
     """Time until which its result is kept, or was; None if it is not."""
+    after_count: int
+    """Number of jobs that it comes after (`after=`)."""
+    waits_for: int
+    """How many of these have yet to complete."""
+    after: tuple[str, ...] | None
+    """Ids of the jobs that it comes after, at most 100. None in lists: `get` has them."""
+    dependents: tuple[str, ...] | None
+    """Ids of the jobs that come after it, at most 100. None in lists: `get` has them."""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Job:
@@ -88,6 +104,7 @@ class Job:
                 **told,
                 **{name: time_of(told[name]) for name in times},
                 "tags": tuple(told["tags"]),
+                **{name: None if told[name] is None else tuple(told[name]) for name in ("after", "dependents")},
                 "meta": told["meta"] or {},
                 "errors": tuple(errors),
             }
@@ -104,6 +121,8 @@ class Queue:
     """Maximum number of concurrent jobs, over all runners."""
     rate: str | None
     """Maximum number of jobs that start in a period, over all runners: `"100/60s"`."""
+    waiting: int
+    """Jobs that wait for others to complete."""
     scheduled: int
     available: int
     running: int

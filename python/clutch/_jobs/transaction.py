@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from clutch import _core
@@ -13,8 +14,29 @@ from clutch.errors import ClutchError, ConfigError
 
 SQLITE_MIN = (3, 31)
 """The oldest SQLite that reads the tables, and takes the statement that enqueues."""
+ROW_ID_DIGITS = 19
 LEGACY = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", -1)
 """Python 3.12 has other ways of beginning a transaction besides."""
+
+
+PARENT, LINK, LINKS_COUNT, TURN = _core.JobStore.LINKS
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job that is to be written."""
+
+    statement: str
+    values: dict[str, Any]
+    file: os.PathLike[str]
+    after: Sequence[str]
+    """Ids of the jobs that it comes after."""
+    after_previous: int
+    """It also comes after so many of the jobs before it."""
+
+    @property
+    def is_alone(self) -> bool:
+        return not self.after and not self.after_previous
 
 
 def statements(script: str) -> Iterator[str]:
@@ -27,15 +49,14 @@ def statements(script: str) -> Iterator[str]:
             part = ""
 
 
-def insert(
-    connection: sqlite3.Connection, rows: Sequence[tuple[str, dict[str, Any]]], file: os.PathLike[str]
-) -> list[tuple[str, bool]]:
-    """Enqueue jobs in a transaction of the user's, each by a statement and its parameters; return their ids, and
-    whether each is new.
+def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[tuple[str, bool]]:
+    """Enqueue jobs in a transaction of the user's, all for one file; return their ids, and whether each is new.
 
     Where the file has no tables for jobs yet, they become a part of the transaction. Raises ConfigError if the
-    connection is to another file, or Python's SQLite too old; ClutchError for tables of another version.
+    connection is to another file, or Python's SQLite too old; ClutchError for tables of another version; ValueError for
+    a job that comes after one that does not exist.
     """
+    file = rows[0].file
     if sqlite3.sqlite_version_info < SQLITE_MIN:
         wanted = ".".join(map(str, SQLITE_MIN))
         raise ConfigError(
@@ -49,14 +70,17 @@ def insert(
         are_there = tables_are_in(connection, file)
         if are_there:
             check_version(connection, file)
-        if len(rows) == 1 and are_there:
+        if len(rows) == 1 and are_there and rows[0].is_alone:
             # One statement is a whole anyway, and may be within a loop over another's rows, where a savepoint may not.
-            return [insert_one(connection, *rows[0], file)]
+            return [insert_one(connection, rows[0], [])]
         with together(connection):
             if not are_there:
                 for part in statements(_core.JobStore.SCHEMA):
                     plain_cursor(connection).execute(part)
-            return [insert_one(connection, statement, row, file) for statement, row in rows]
+            told: list[tuple[str, bool]] = []
+            for row in rows:
+                told.append(insert_one(connection, row, [job for job, _ in told]))
+            return told
     finally:
         if text_factory is not str:
             connection.text_factory = text_factory
@@ -91,18 +115,41 @@ def begins_by_itself(connection: sqlite3.Connection) -> bool:
     return is_legacy and connection.isolation_level is not None
 
 
-def insert_one(
-    connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]
-) -> tuple[str, bool]:
-    cursor = plain_cursor(connection).execute(statement, row)
+def insert_one(connection: sqlite3.Connection, row: Row, before: Sequence[str]) -> tuple[str, bool]:
+    """`before`: ids of the jobs that were enqueued before it."""
+    execute = plain_cursor(connection).execute
+    parents = [*row.after, *before[len(before) - row.after_previous :]]
+    for parent in row.after:
+        if execute(PARENT, {"parent": row_id(parent), "runs_anyway": row.values["runs_anyway"]}).fetchone() is None:
+            raise ValueError(
+                f"after: there is no job {parent} in {row.file}; one that ended long ago is deleted: leave it out, or "
+                'say after_failure="run"'
+            )
+    cursor = plain_cursor(connection).execute(row.statement, row.values)
     if cursor.rowcount > 0:
+        if parents:
+            link(connection, cursor.lastrowid, parents, row.values["created_at"])
         return str(cursor.lastrowid), True
-    found = plain_cursor(connection).execute(
-        "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row["unique_key"],)
-    )
+    found = execute("SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row.values["unique_key"],))
     if (job := found.fetchone()) is None:
-        raise ClutchError(f"the job was not written: does a trigger of {file} keep it out?")
+        raise ClutchError(f"the job was not written: does a trigger of {row.file} keep it out?")
+    if str(job[0]) in parents:
+        raise ValueError(f"after: job {job[0]} has the same unique key, so the job would come after itself")
     return str(job[0]), False
+
+
+def link(connection: sqlite3.Connection, child: int | None, parents: Sequence[str], now: int) -> None:
+    """Link a new job to those that it comes after: then it waits, is as any other, or is cancelled."""
+    execute = plain_cursor(connection).execute
+    for nr, parent in enumerate(parents):
+        execute(LINK, {"child": child, "nr": nr, "parent": row_id(parent)})
+    execute(LINKS_COUNT, {"child": child})
+    execute(TURN, {"child": child, "parent": None, "now": now})
+
+
+def row_id(job: str) -> int:
+    """Returns the row of a job; jobs of other stores are never found."""
+    return int(job) if job.isascii() and job.isdigit() and len(job) < ROW_ID_DIGITS else -1
 
 
 def check_version(connection: sqlite3.Connection, file: os.PathLike[str]) -> None:

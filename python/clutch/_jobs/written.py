@@ -153,6 +153,13 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     return Called(name, function, JsonFace(name, function), signature, options.job, names, required)
 
 
+def step_of(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Returns the tool and the arguments of a step of a workflow: a tool, or a `functools.partial` of one."""
+    if isinstance(step, functools.partial):
+        return step.func, step.args, dict(step.keywords)
+    return step, (), {}
+
+
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     match given:
         case tuple():
@@ -162,8 +169,11 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (given,), {}
 
 
-def written(tool: str, arguments: str, options: JobOptions) -> str:
-    """Returns a job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+def written(tool: str, arguments: str, options: JobOptions, after_previous: int = 0) -> str:
+    """Returns a job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs. It also comes after the last
+    `after_previous` jobs that are enqueued together with it."""
+    if after_previous:
+        return f'{head_of(tool, arguments, options)}{arguments},"after_previous":{after_previous}}}'
     try:
         return f"{head_of_any(tool, options)}{arguments}}}"
     except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
@@ -177,7 +187,7 @@ class DependsOnTheJob(Exception):
 @functools.lru_cache(maxsize=1000)
 def head_of_any(tool: str, options: JobOptions) -> str:
     """Returns the part that is the same for all jobs of a tool with these options. Raises DependsOnTheJob."""
-    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
+    if options.unique is True or not (options.at is options.in_ is options.deadline is options.after is None):
         raise DependsOnTheJob
     return head_of(tool, "", options)
 
@@ -213,6 +223,8 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
         "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
         "tags": list(options.tags or ()),
         "meta": options.meta,
+        "after": [options.after] if isinstance(options.after, str) else list(options.after or ()),
+        "after_failure": options.after_failure,
         "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
     }
     given = {name: value for name, value in fields.items() if value is not None and value != []}

@@ -145,6 +145,8 @@ def note_of(job: Job) -> str:
     """Returns what a person wants to know of a job in its state."""
     if job.state in ("scheduled", "dead") and job.errors:
         return job.errors[-1].message.partition("\n")[0][:ARGUMENTS_SHOWN]
+    if job.state == "waiting":
+        return f"waits for {job.waits_for} of {job.after_count} jobs"
     if job.state == "running" and job.progress is not None:
         return f"progress: {json.dumps(job.progress)[:ARGUMENTS_SHOWN]}"
     reason = None if job.state == "running" else job.reason
@@ -165,7 +167,9 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
         return
     for field in dataclasses.fields(found):
         value = getattr(found, field.name)
-        if field.name != "errors" and value not in (None, (), {}):
+        # Of a job alone nothing is said of others.
+        is_said = bool(value) if field.name in ("after_count", "waits_for") else value not in (None, (), {})
+        if field.name != "errors" and is_said:
             text = str(value) if isinstance(value, str | datetime) else json.dumps(value)
             click.echo(f"{field.name:13} {printable(text)}")
     for error in found.errors:
@@ -316,7 +320,7 @@ def confirm(question: str) -> None:
         raise click.Abort
 
 
-RETRY = """Run jobs once more, at once: dead ones, or those that wait for their time.
+RETRY = """Run jobs once more, at once: dead ones, or those that wait for their time or for other jobs.
 
 Without ids and --state: those that have failed."""
 OTHER_ARGUMENTS = click.option(

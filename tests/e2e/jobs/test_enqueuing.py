@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,86 @@ def test_enqueue_many_takes_tuples_mappings_and_single_values(jobs: Jobs) -> Non
     with pytest.raises(BadArguments, match=r"^arguments\[1\]: tool 'send': to: "):
         jobs.enqueue_many(send, ["d", 5])
     assert len(jobs.list()) == 3, "all of them or none"
+
+
+# ---- jobs that come after others
+
+
+def test_what_a_job_comes_after_is_told(jobs: Jobs) -> None:
+    many = jobs.enqueue_many(send, ["a", "b"], then=partial(send, "all"), queue="mail", after_failure="run")
+    assert many.then is not None
+    then = jobs.get(many.then)
+    assert then is not None
+    assert (then.state, then.after, then.after_count, then.waits_for, then.queue) == (
+        "waiting",
+        tuple(many),
+        2,
+        2,
+        "default",
+    )
+    first = jobs.get(many[0])
+    assert first is not None
+    assert (first.dependents, first.after, first.queue) == ((many.then,), (), "mail")
+    assert [job.after for job in jobs.list()] == [None] * 3, "get has them"
+    assert jobs.enqueue_many(send, []) == []
+    alone = jobs.enqueue_many(send, [], then=partial(send, "none")).then
+    assert jobs.get(alone).state == "available"  # type: ignore[arg-type, union-attr]
+    assert jobs.chain() == []
+    jobs.cancel(many[0])
+    jobs.cancel(many[1])
+    assert jobs.get(many.then).state == "available"  # type: ignore[union-attr]
+
+
+def test_what_cannot_come_first_is_refused(jobs: Jobs) -> None:
+    with pytest.raises(ValueError, match="there is no job 99"):
+        jobs.enqueue(send, "a", after="99")
+    with pytest.raises(ValueError, match=r"after 7: allowed are the id of a job, or a list of ids"):
+        jobs.options(after=7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='after_failure \'ignore\': allowed are "cancel" and "run"'):
+        jobs.options(after_failure="ignore")
+    with pytest.raises(ValueError, match="allowed are 10000"):
+        jobs.enqueue(send, "a", after=["1"] * 10_001)
+    with pytest.raises(ValueError, match="all steps of a chain would be one job"):
+        jobs.options(unique="x").chain(partial(send, "a"), partial(send, "b"))
+    with pytest.raises(BadArguments, match="to"):
+        jobs.enqueue_many(send, ["a"], then=send)
+    first = jobs.enqueue(send, "a", unique="x")
+    with pytest.raises(ValueError, match="would come after itself"):
+        jobs.enqueue(send, "b", unique="x", after=first)
+    with pytest.raises(TypeError, match="did you mean after"):
+        jobs.options(depends_on=first)
+    assert len(jobs.list()) == 1
+
+
+def test_a_transaction_has_jobs_that_come_after_others(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    ended = jobs.enqueue(send, "ended")
+    jobs.cancel(ended)
+    with pytest.raises(ZeroDivisionError), connection:
+        jobs.enqueue_many(send, ["a"], then=partial(send, "b"), connection=connection)
+        raise ZeroDivisionError
+    with connection:
+        first = jobs.enqueue(send, "a", unique="a", connection=connection)
+        many = jobs.enqueue_many(send, ["b", "c"], then=partial(send, "d"), after=first, connection=connection)
+        late = jobs.enqueue(send, "e", after=[first, ended], connection=connection)
+        anyway = jobs.enqueue(send, "f", after=[ended, ended], after_failure="run", connection=connection)
+        for wrong, why in [("99", "there is no job 99"), ("x", "there is no job x"), (first, "come after itself")]:
+            with pytest.raises(ValueError, match=why):
+                jobs.enqueue(send, "g", unique="a", after=wrong, connection=connection)
+        chain = jobs.chain(partial(send, "h"), partial(send, "i"), connection=connection)
+    connection.close()
+    states = {job.id: job.state for job in jobs.each()}
+    assert many.then is not None
+    waiting = [*many, many.then, chain[1]]
+    assert [states[job] for job in waiting] == ["waiting"] * 4
+    assert (states[late], states[anyway], states[chain[0]]) == ("cancelled", "available", "available")
+    assert jobs.get(late).reason == f"job {ended}, which it comes after, did not complete"  # type: ignore[union-attr]
+    assert jobs.get(many.then).after == tuple(many)  # type: ignore[union-attr]
+    jobs.cancel(first)
+    assert {job.state for job in jobs.each() if job.id in (*many, many.then)} == {"cancelled"}
+    assert jobs.retry(first)
+    assert {job.state for job in jobs.each() if job.id in (*many, many.then)} == {"waiting"}
 
 
 # ---- transactions

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -616,3 +617,53 @@ def test_a_failed_assertion_lists_what_is_there(jobs: Jobs) -> None:
     jobs.enqueue_many("send", ["x" * 1000] * 30)
     with pytest.raises(AssertionError, match=r'send\("x{195,}…\), queue default, available\n  and 11 older ones$'):
         assert_enqueued(jobs, queue="none")
+
+
+# ---- jobs that come after others
+
+
+@tool
+def gather(*names: str) -> Any:
+    job = clutch.current_job()
+    assert job is not None
+    RAN.append((names, job.results))
+    return len(job.results)
+
+
+def test_inline_runs_what_comes_after(jobs: Jobs) -> None:
+    with inline(jobs):
+        many = jobs.enqueue_many(note, ["a", "b"], then=partial(gather, "x"), result=60)
+        assert isinstance(many.then, str)
+        jobs.options(result=60).chain(partial(note, 1), gather, gather)
+        jobs.enqueue(gather, after=jobs.options(result=60).enqueue(note, None))
+    assert RAN == ["a", "b", (("x",), ("a", "b")), 1, ((), (1,)), ((), (1,)), None, ((), (None,))]
+    assert [jobs.get(job).state for job in [*many, many.then]] == ["completed"] * 3  # type: ignore[union-attr]
+
+
+def test_inline_leaves_what_waits(jobs: Jobs) -> None:
+    with inline(jobs):
+        first = jobs.enqueue(note, 1, in_=60)
+        last = jobs.enqueue(gather, after=first, after_failure="run")
+        assert (RAN, jobs.get(last).state) == ([], "waiting")  # type: ignore[union-attr]
+    jobs.cancel(first)
+    drain(jobs)
+    assert RAN == [((), (None,))]
+
+
+def test_results_that_were_not_kept_are_no_none(jobs: Jobs) -> None:
+    jobs.enqueue(gather, after=jobs.enqueue(note, 1), retry=0)
+    with pytest.raises(ClutchError, match="whose result was not kept"):
+        drain(jobs)
+
+
+def test_asyncio_enqueues_what_comes_after(jobs: Jobs) -> None:
+    async def enqueue() -> tuple[str | None, list[str]]:
+        many = await jobs.aenqueue_many(note, [1, 2], then=gather, result=60)
+        await jobs.aenqueue(note, 3, after=many.then)
+        return many.then, await jobs.achain(partial(note, 4), partial(note, 5))
+
+    then, chained = asyncio.run(enqueue())
+    assert jobs.get(chained[1]).after == (chained[0],)  # type: ignore[union-attr]
+    assert then is not None
+    drain(jobs)
+    assert sorted(map(str, RAN)) == sorted(map(str, [1, 2, 3, 4, 5, ((), (1, 2))]))

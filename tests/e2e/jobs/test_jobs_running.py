@@ -558,7 +558,7 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "default  1          1          0" in said("stats")
+    assert "default  0        1          1          0" in said("stats")
     assert [job["id"] for job in json.loads(said("list", "--json"))] == [second, first]
     assert f"{second}    scheduled" in said("list", "--state", "scheduled")
     assert '"ann"' in said("show", first)

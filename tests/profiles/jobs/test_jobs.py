@@ -75,6 +75,20 @@ def test_a_snooze_is_no_attempt(house: JobsHouse, tmp_path: Path) -> None:
     assert house.run(job_tools.snooze_once, str(tmp_path / "snoozed")) == 1
 
 
+@pytest.mark.per_profile
+def test_a_job_that_comes_after_others_has_their_results(house: JobsHouse) -> None:
+    many = house.jobs.enqueue_many(job_tools.double, range(20), then=job_tools.results, result=60)
+    assert many.then is not None
+    last = house.jobs.options(result=60).enqueue(job_tools.results, after=[many.then, many[1]])
+    assert house.jobs.result(last, WAIT_SECONDS) == [[2 * n for n in range(20)], 2]
+
+
+def test_results_may_be_large(house: JobsHouse) -> None:
+    many = house.jobs.enqueue_many(job_tools.text_of, [100_000] * 3, then=job_tools.sizes, result=60)
+    assert many.then is not None
+    assert house.jobs.result(many.then, WAIT_SECONDS) == [100_000] * 3
+
+
 def test_a_job_may_cancel_itself(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue(job_tools.cancel_itself))
     assert (ended.state, ended.reason) == ("cancelled", "the order is gone")

@@ -54,6 +54,23 @@ async def about_later() -> dict[str, Any]:
     return about()
 
 
+@tool(result=60)
+def results() -> list[Any]:
+    job = clutch.current_job()
+    assert job is not None
+    return list(job.results)
+
+
+@tool
+def text_of(size: int) -> str:
+    return "x" * size
+
+
+@tool(result=60)
+def sizes() -> list[int]:
+    return [len(text) for text in results()]
+
+
 @tool(retry=2, backoff=0)
 def fail(message: str) -> None:
     raise ValueError(message)

@@ -41,11 +41,11 @@ impl InlineRunner {
         Details::of(job).to_json()
     }
 
-    /// Makes jobs available that are due.
+    /// Makes jobs available that are due, or whose turn has come.
     pub fn stage(&self) -> Result<Upkeep> {
         loop {
             let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], &[], job::now())?;
-            if upkeep.staged < maintenance::BATCH {
+            if upkeep.staged.max(upkeep.passed) < maintenance::BATCH {
                 return Ok(upkeep);
             }
         }

@@ -71,15 +71,16 @@ pub(super) fn of(
             _ => return Err(Ending::Impossible(overdue(job))),
         },
     };
-    let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
+    let body = job.body();
+    let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + body.len().min(INLINE_BYTES_MAX)));
     let mut headers = put_headers(&mut payload.inline);
     headers.put(b"job", &Details::of(job).to_json());
     mark.into_iter().for_each(|mark| headers.put(b"end", &mark));
     job.headers.iter().for_each(|(name, value)| headers.put(name.as_bytes(), value));
-    if job.arguments.len() <= INLINE_BYTES_MAX {
-        payload.inline.extend_from_slice(job.arguments.as_bytes());
+    if body.len() <= INLINE_BYTES_MAX {
+        payload.inline.extend_from_slice(body.as_bytes());
     } else {
-        let stored = pool.regions().store(job.arguments.as_bytes());
+        let stored = pool.regions().store(body.as_bytes());
         let lease = stored.map_err(|error| Ending::CutOff { reason: format!("no shared memory: {error}") })?;
         payload.leases.push(Arc::new(lease));
     }

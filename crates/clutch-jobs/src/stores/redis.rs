@@ -29,6 +29,9 @@
 //! | `{p}:coming:ID`, `{p}:arrivals` | list, sorted set | jobs of a large batch; the batches that are committed and not all there, by when some came last |
 //! | `{p}:rate:RATE:SCOPE` | sorted set | what began lately under a rate, by the server's clock, of a queue or a key |
 //! | `{p}:unique` | hash | the id of each key of unique jobs |
+//! | `{p}:next:ID`, `{p}:parents` | sorted set, set | links to jobs that come after one, `ID:NR` with what each is (flow.rs); ids of those that have some |
+//! | `{p}:after:ID`, `{p}:results:ID` | list, hash | ids that a job comes after; by their places, the results of those that have completed |
+//! | `{p}:passing` | sorted set | ids of jobs whose end is to be passed on, with what it makes of the links behind them |
 //! | `{p}:renewals`, `{p}:orphaned` | hash, set | by runner, the counter of its lease and how long it may stand; those without, to be rescued from |
 //! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
 //! | `{p}:leader`, `{p}:schema` | hash, string | who looks after it, the version |
@@ -52,7 +55,8 @@ use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
-use crate::job::{self, Job, JobId, Millis, NewJob, Rate, Settled, State, millis};
+use crate::flow;
+use crate::job::{self, AfterFailure, Job, JobId, LINKS_TOLD, Millis, NewJob, Rate, Settled, State, millis};
 use crate::leases::{Lapsed, Lease};
 use crate::store::{
     self, Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
@@ -82,24 +86,28 @@ const LOOKS: usize = 3;
 scripts! {
     "redis/common.lua":
     PUSH: "redis/push.lua";
-    ENQUEUE: "redis/new.lua", "redis/enqueue.lua", "redis/told.lua";
+    ENQUEUE: "redis/flow.lua", "redis/plain.lua", "redis/inbox.lua", "redis/parents.lua", "redis/new.lua",
+        "redis/enqueue.lua", "redis/told.lua";
     STAGE: "redis/stage.lua";
-    COMMIT: "redis/commit.lua";
-    ARRIVE: "redis/always.lua", "redis/arrive.lua", "redis/new.lua", "redis/enqueue.lua", "redis/arrived.lua";
-    ROUND: "redis/always.lua", "redis/ending.lua", "redis/round.lua";
-    RENEW: "redis/always.lua", "redis/ending.lua", "redis/renew.lua";
-    LOOK_AFTER: "redis/always.lua", "redis/ending.lua", "redis/look_after.lua";
+    COMMIT: "redis/flow.lua", "redis/plain.lua", "redis/inbox.lua", "redis/parents.lua", "redis/commit.lua",
+        "redis/new.lua", "redis/committed.lua", "redis/enqueue.lua", "redis/told.lua";
+    ARRIVE: "redis/always.lua", "redis/flow.lua", "redis/plain.lua", "redis/inbox.lua", "redis/parents.lua",
+        "redis/arrive.lua", "redis/new.lua", "redis/enqueue.lua", "redis/arrived.lua";
+    ROUND: "redis/always.lua", "redis/flow.lua", "redis/ending.lua", "redis/round.lua";
+    RENEW: "redis/always.lua", "redis/flow.lua", "redis/ending.lua", "redis/renew.lua";
+    LOOK_AFTER: "redis/always.lua", "redis/flow.lua", "redis/ending.lua", "redis/look_after.lua";
     LEAVE: "redis/always.lua", "redis/leave.lua";
     LEAD: "redis/always.lua", "redis/lead.lua";
-    CHANGE: "redis/always.lua", "redis/ending.lua", "redis/plain.lua", "redis/change.lua";
+    CHANGE: "redis/always.lua", "redis/flow.lua", "redis/ending.lua", "redis/plain.lua", "redis/change.lua";
     GET: "redis/plain.lua", "redis/get.lua";
     LIST: "redis/plain.lua", "redis/list.lua";
     RUNNING: "redis/plain.lua", "redis/running.lua";
     WAITING: "redis/waiting.lua";
-    FIND: "redis/find.lua";
+    FIND: "redis/inbox.lua", "redis/find.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/always.lua", "redis/set_queue.lua";
-    TICK: "redis/tick.lua", "redis/new.lua", "redis/ticked.lua", "redis/enqueue.lua", "redis/told.lua";
+    TICK: "redis/tick.lua", "redis/flow.lua", "redis/plain.lua", "redis/inbox.lua", "redis/parents.lua", "redis/new.lua",
+         "redis/ticked.lua", "redis/enqueue.lua", "redis/told.lua";
 }
 
 pub struct Redis {
@@ -139,6 +147,12 @@ pub(super) fn lead(link: &Link, script: &Script, runner: &Runner, lapsed: &[Laps
     Ok(Led { leads, leases: leases(values.next().unwrap_or(Value::Nil)) })
 }
 
+/// Whether one of these jobs cannot be without this one, which it comes after.
+fn is_needed(jobs: &[NewJob], id: &str) -> bool {
+    let needs = |job: &NewJob| job.after_failure == AfterFailure::Cancel && job.after.iter().any(|known| known == id);
+    jobs.iter().any(needs)
+}
+
 impl Redis {
     /// Fails when the server can never be used as it is. One that cannot be reached for now is no failure: it is tried again
     /// with each use.
@@ -159,7 +173,7 @@ impl Redis {
         let answer = self.link.run(&TICK, |cmd| {
             cmd.arg(&tick.name).arg(tick.at);
             if let Some(job) = &tick.job {
-                cmd.arg(now).arg(1).arg(record::arguments(job, &ids[0], now));
+                cmd.arg(now).arg("").arg(1).arg(record::arguments(job, &ids[0], &[], now));
             }
         })?;
         // Otherwise what an enqueue answers: the tick is new.
@@ -181,7 +195,7 @@ impl Redis {
         })?;
         let mut values = list(answer).into_iter();
         let mut count = || values.next().and_then(parsed).unwrap_or_default();
-        let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
+        let (staged, rescued, buried, pruned, passed) = (count(), count(), count(), count(), count());
         let next_due = values.next().and_then(parsed);
         let leases = leases(values.next().unwrap_or(Value::Nil));
         let damaged = values.next().map(texts).unwrap_or_default();
@@ -193,7 +207,7 @@ impl Redis {
                 }
             }
         }
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due, leases, damaged, ..Upkeep::default() })
+        Ok(Upkeep { staged, rescued, buried, pruned, passed, next_due, leases, damaged, ..Upkeep::default() })
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
@@ -215,15 +229,17 @@ impl Redis {
     }
 
     /// Of many jobs all or none: they are staged where nobody looks, committed at once, and then come in parts, so that
-    /// the server is never busy for long. Where this program ends meanwhile, the leader brings them in.
+    /// the server is never busy for long. Where this program ends meanwhile, the leader brings them in. Those that come after
+    /// others of the batch are enqueued by the commit.
     fn enqueue_batch(&self, jobs: &[NewJob], ids: Vec<JobId>, now: Millis) -> Result<Vec<Enqueued>> {
         let batch = ids[0].clone();
-        let all = jobs.iter().zip(&ids).collect::<Vec<_>>();
-        for part in all.chunks(ARRIVE_STEP) {
+        let (following, staged): (Vec<_>, Vec<_>) = (0..jobs.len()).partition(|nr| jobs[*nr].after_previous > 0);
+        for part in staged.chunks(ARRIVE_STEP) {
             self.link.run(&STAGE, |cmd| {
                 cmd.arg(&batch);
-                for (job, id) in part {
-                    cmd.arg(serde_json::to_string(&record::arguments(job, id, now)).unwrap_or_default());
+                for nr in part {
+                    let arguments = record::arguments(&jobs[*nr], &ids[*nr], &[], now);
+                    cmd.arg(serde_json::to_string(&arguments).unwrap_or_default());
                 }
             })?;
         }
@@ -231,29 +247,40 @@ impl Redis {
         let ready = jobs.iter().map(|job| (format!("ready:{}", job.queue), "zset"));
         let keys = jobs.iter().filter_map(|job| Some((format!("key:{}", job.key.as_ref()?), "zset")));
         let needed: BTreeSet<_> = queues.chain(ready).chain(keys).collect();
-        self.link.run(&COMMIT, |cmd| {
-            cmd.arg(&batch).arg(jobs.len());
+        let outside: BTreeSet<_> = jobs.iter().flat_map(|job| &job.after).map(String::as_str).collect();
+        let outside = outside.into_iter().collect::<Vec<_>>().join(" ");
+        let commit = |cmd: &mut Cmd, gone: &str| {
+            cmd.arg(&batch).arg(staged.len()).arg(needed.len());
             for (key, kind) in &needed {
                 cmd.arg(key).arg(kind);
             }
-        })?;
-        let mut enqueued = Vec::with_capacity(ids.len());
-        let mut left = ids;
-        while !left.is_empty() {
-            let others = left.split_off(ARRIVE_STEP.min(left.len()));
+            cmd.arg(&outside).arg(gone).arg(now).arg(gone).arg(following.len());
+            for nr in &following {
+                let inside = &ids[*nr - jobs[*nr].after_previous..*nr];
+                cmd.arg(record::arguments(&jobs[*nr], &ids[*nr], inside, now));
+            }
+        };
+        let told = self.run_after(&COMMIT, |id| is_needed(jobs, id), commit, now)?;
+        let mut enqueued = vec![Enqueued { id: String::new(), is_new: true }; ids.len()];
+        let mut put = |part: &[usize], told: Value| {
+            let part_ids = part.iter().map(|nr| ids[*nr].clone()).collect();
+            part.iter().zip(record::enqueued(told, part_ids)).for_each(|(nr, one)| enqueued[*nr] = one);
+        };
+        put(&following, told);
+        for part in staged.chunks(ARRIVE_STEP) {
             // All are enqueued: where this fails, the leader brings in what has not come.
-            let told = self.arrive(&batch, now).map_or(Value::Nil, |(_, told)| told);
-            enqueued.extend(record::enqueued(told, left));
-            left = others;
+            put(part, self.arrive(&batch, now).map_or(Value::Nil, |(_, told)| told));
         }
         Ok(enqueued)
     }
 
     /// Brings in the next part of a batch. Returns how many are left, and which there were already.
     fn arrive(&self, batch: &str, now: Millis) -> Result<(usize, Value)> {
-        let answer = self.link.run(&ARRIVE, |cmd| {
-            cmd.arg(now).arg(batch).arg(ARRIVE_STEP);
-        })?;
+        // It is committed: what has been deleted since does not complete.
+        let arrive = |cmd: &mut Cmd, gone: &str| {
+            cmd.arg(now).arg(batch).arg(ARRIVE_STEP).arg(gone);
+        };
+        let answer = self.run_after(&ARRIVE, |_| false, arrive, now)?;
         let mut values = list(answer).into_iter();
         Ok((values.next().and_then(parsed).unwrap_or_default(), values.next().unwrap_or(Value::Nil)))
     }
@@ -319,13 +346,15 @@ impl Redis {
         Ok(found)
     }
 
-    fn find_kept(&self, id: &str) -> Result<Option<Job>> {
+    /// With its links, which also one that waits in a line may have.
+    fn find_kept(&self, id: &str) -> Result<(Option<Job>, [Vec<JobId>; 2])> {
         let answer = self.link.run(&GET, |cmd| {
-            cmd.arg(id);
+            cmd.arg(id).arg(LINKS_TOLD);
         })?;
         let mut values = list(answer).into_iter();
         let mut next = || values.next().unwrap_or(Value::Nil);
-        Ok(record::found(id.to_owned(), next(), next(), next(), crate::job::now()))
+        let links = [next(), next()].map(texts);
+        Ok((record::found(id.to_owned(), next(), next(), next(), crate::job::now()), links))
     }
 
     fn try_change(&self, id: &str, change: Change<'_>, entry: &str, now: Millis) -> Result<Option<bool>> {
@@ -338,6 +367,10 @@ impl Redis {
             },
             Change::Delete => ("delete", String::new()),
         };
+        self.change_by_name(id, change, entry, &body, now)
+    }
+
+    fn change_by_name(&self, id: &str, change: &str, entry: &str, body: &str, now: Millis) -> Result<Option<bool>> {
         let answer = self.link.run(&CHANGE, |cmd| {
             cmd.arg(id).arg(change).arg(now).arg(entry).arg(body);
         })?;
@@ -347,11 +380,55 @@ impl Redis {
     /// The body of a job that does not run, with other arguments. It changes in no other way, so nothing is lost.
     fn body_with(&self, id: &str, arguments: &str) -> Result<Option<String>> {
         let answer = self.link.run(&GET, |cmd| {
-            cmd.arg(id);
+            cmd.arg(id).arg(1);
         })?;
-        let mut values = list(answer).into_iter();
+        let mut values = list(answer).into_iter().skip(2);
         let mut next = || values.next().unwrap_or(Value::Nil);
         Ok(record::body_with(&next(), next(), arguments))
+    }
+
+    /// Whether a job that the script did not find is there all the same: where the clocks of programs differ, only whoever looks
+    /// at all of a line finds it. From then on it has a record, which is found at once.
+    fn is_there(&self, id: &str, now: Millis) -> Result<bool> {
+        for _ in 0..LOOKS {
+            let Some(entry) = self.find_waiting(id)? else { break };
+            if self.change_by_name(id, "record", &entry, "", now)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(self.find_kept(id)?.0.is_some())
+    }
+
+    /// Runs a script that enqueues jobs. Before that it looks for those that they come after where the script does not, and
+    /// tells it which are there no more. `needs`: whether one has to be there.
+    fn run_after(
+        &self,
+        script: &Script,
+        needs: impl Fn(&str) -> bool,
+        arguments: impl Fn(&mut Cmd, &str),
+        now: Millis,
+    ) -> Result<Value> {
+        let mut gone = Vec::new();
+        for _ in 0..LOOKS {
+            let answer = self.link.run(script, |cmd| arguments(cmd, &gone.join(" ")))?;
+            match record::refused(&answer) {
+                None => return Ok(answer),
+                Some(("missing", missing)) => {
+                    for id in missing {
+                        match self.is_there(&id, now)? {
+                            true => {}
+                            false if needs(&id) => {
+                                return Err(StoreError::Refused(flow::no_such_job(&id, self.name())));
+                            }
+                            false => gone.push(id),
+                        }
+                    }
+                }
+                Some((_, other)) => return Err(StoreError::Refused(flow::itself(&other.concat()))),
+            }
+        }
+        let reason = "the jobs that others are to come after move all the time: try again".to_owned();
+        Err(StoreError::Unavailable { store: self.name().to_owned(), reason })
     }
 
     /// A step of a list: those that match, and the id below which to go on.
@@ -430,6 +507,15 @@ impl Store for Redis {
         }
         let ids = ids::new_ids(jobs.len(), now);
         let are_plain = jobs.iter().all(|job| record::is_plain(job, now) && job.queue == jobs[0].queue);
+        if let Some(id) = jobs.iter().flat_map(|job| &job.after).find(|id| !ids::is_id(id)) {
+            return Err(StoreError::Refused(flow::no_such_job(id, self.name())));
+        }
+        if let Some((nr, job)) = jobs.iter().enumerate().find(|(nr, job)| job.after_previous > *nr) {
+            return Err(StoreError::Refused(format!(
+                "after the {} jobs before it: there are {nr}",
+                job.after_previous
+            )));
+        }
         if jobs.len() > if are_plain { SCRIPT_PLAIN_JOBS_MAX } else { SCRIPT_JOBS_MAX } {
             return self.enqueue_batch(jobs, ids, now);
         }
@@ -437,12 +523,13 @@ impl Store for Redis {
             self.put(jobs, &ids, now)?;
             return Ok(record::enqueued(Value::Nil, ids));
         }
-        let answer = self.link.run(&ENQUEUE, |cmd| {
-            cmd.arg(now).arg(jobs.len());
-            for (job, id) in jobs.iter().zip(&ids) {
-                cmd.arg(record::arguments(job, id, now));
+        let enqueue = |cmd: &mut Cmd, gone: &str| {
+            cmd.arg(now).arg(gone).arg(jobs.len());
+            for (nr, job) in jobs.iter().enumerate() {
+                cmd.arg(record::arguments(job, &ids[nr], &ids[nr - job.after_previous..nr], now));
             }
-        })?;
+        };
+        let answer = self.run_after(&ENQUEUE, |id| is_needed(jobs, id), enqueue, now)?;
         Ok(record::enqueued(answer, ids))
     }
 
@@ -538,14 +625,17 @@ impl Store for Redis {
         if !ids::is_id(id) {
             return Ok(None);
         }
-        if let Some(job) = self.find_kept(id)? {
-            return Ok(Some(job));
+        let mut found = self.find_kept(id)?;
+        if found.0.is_none() {
+            match self.find_waiting(id)? {
+                Some(entry) => found.0 = Plain::parse(&entry).map(|entry| entry.job()),
+                // It may have begun meanwhile.
+                None => found = self.find_kept(id)?,
+            }
         }
-        match self.find_waiting(id)? {
-            Some(entry) => Ok(Plain::parse(&entry).map(|entry| entry.job())),
-            // It may have begun meanwhile.
-            None => self.find_kept(id),
-        }
+        let (job, links) = found;
+        let [after, dependents] = links.map(|ids| Some(flow::told(ids)));
+        Ok(job.map(|job| Job { after, dependents, ..job }))
     }
 
     fn list(&self, filter: &Filter) -> Result<Vec<Job>> {

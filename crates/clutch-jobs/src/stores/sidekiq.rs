@@ -176,7 +176,7 @@ impl Sidekiq {
             State::Scheduled => Target::new("schedule", &held.queue, at, &payload),
             State::Dead if payload.is_dropped_at_last() => Target::nowhere(),
             State::Dead => Target::new("dead", &held.queue, now, &payload),
-            State::Available | State::Running => Target::new("front", &held.queue, now, &payload),
+            State::Waiting | State::Available | State::Running => Target::new("front", &held.queue, now, &payload),
         }
     }
 

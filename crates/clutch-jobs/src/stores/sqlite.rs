@@ -9,6 +9,7 @@
 
 mod claim;
 mod connections;
+mod flow;
 mod locks;
 mod row;
 mod upkeep;
@@ -27,10 +28,11 @@ use self::claim::Claims;
 use self::connections::{Opened, Synchronous, check_version, told};
 pub use self::connections::{SCHEMA, SCHEMA_VERSION};
 pub use self::locks::keep_from_neighbours;
+use self::row::JOB;
 pub use self::row::parameters;
-use self::row::{JOB, number};
 use self::upkeep::{end_leases, leases, prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
+use crate::flow::{LINKS_MAX, Link};
 use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::leases::Lapsed;
 use crate::store::{
@@ -41,6 +43,13 @@ use crate::store::{
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
 /// [`parameters`].
 pub const INSERT: &str = include_str!("sqlite/insert.sql");
+
+/// For a job that comes after others. Before it: whether each of these can be one, by `parent` and `runs_anyway`. Then: a link
+/// to each, by `child`, `nr` and `parent`; its counts, by `child`; and what becomes of it, by `child`, `parent` and `now`.
+pub const PARENT: &str = include_str!("sqlite/parent.sql");
+pub const LINK: &str = include_str!("sqlite/link.sql");
+pub const LINKS_COUNT: &str = include_str!("sqlite/count_links.sql");
+pub const TURN: &str = include_str!("sqlite/turn.sql");
 
 /// `sqlite:///relative.db`, `sqlite:////absolute.db`, either with `?synchronous=full`, `extra` or `normal`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,15 +174,28 @@ impl Store for Sqlite {
             let mut insert = transaction.prepare_cached(INSERT)?;
             let mut other =
                 transaction.prepare_cached("SELECT id FROM clutch_jobs WHERE unique_key = ?1 AND state < 3")?;
-            let each = jobs.iter().map(|job| {
+            let (mut enqueued, mut before) = (Vec::with_capacity(jobs.len()), Vec::new());
+            for job in jobs {
+                flow::check(transaction, job, &self.name)?;
                 let is_new = row::insert(&mut insert, job, now)?;
-                let id = match is_new {
+                let id: i64 = match is_new {
                     true => transaction.last_insert_rowid(),
                     false => other.query_row([&job.unique], |row| row.get(0))?,
                 };
-                Ok(Enqueued { id: id.to_string(), is_new })
-            });
-            each.collect()
+                if job.follows() > 0 {
+                    let parents = flow::parents(job, &before)?;
+                    match is_new {
+                        true => flow::follow(transaction, id, &parents, now)?,
+                        false if parents.contains(&id.to_string().as_str()) => {
+                            return Err(flow::refused(crate::flow::itself(&id.to_string())));
+                        }
+                        false => {}
+                    }
+                }
+                before.push(id.to_string());
+                enqueued.push(Enqueued { id: id.to_string(), is_new });
+            }
+            Ok(enqueued)
         });
         self.written.wake();
         enqueued
@@ -190,6 +212,9 @@ impl Store for Sqlite {
                 if !settle(transaction, runner, one, report.keep.as_ref(), now)? {
                     round.lost.push(one.id.clone());
                 }
+            }
+            if !report.settled.is_empty() {
+                flow::pass_on(transaction, LINKS_MAX, now)?;
             }
             round.has_no_lease = want.limit > 0 && !has_lease(transaction, runner)?;
             if round.has_no_lease {
@@ -223,10 +248,13 @@ impl Store for Sqlite {
                 "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = max(CAST(attempt AS INTEGER) - 1, 0), cancelling = 0, \
                  runner = NULL, attempted_at = NULL, finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
             )?;
-            for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
+            for (id, is_cancelling, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
                 release_claim.execute(params![id, now])?;
+                let state = if *is_cancelling { State::Cancelled } else { State::Available };
+                flow::note(transaction, *id, Link::behind(state, State::Running))?;
                 release(transaction, key.as_deref())?;
             }
+            flow::pass_on(transaction, LINKS_MAX, now)?;
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
             let cancelled = cancelled.map(|(id, ..)| id.to_string()).collect();
             let own: HashSet<i64> = own.iter().map(|(id, ..)| *id).collect();
@@ -273,6 +301,7 @@ impl Store for Sqlite {
                     .query_row([], |row| row::integer(row, 0))
             };
             Ok(Upkeep {
+                passed: flow::pass_on(transaction, limit, now)?,
                 staged: stage(transaction, limit, now)?,
                 rescued,
                 buried,
@@ -283,7 +312,7 @@ impl Store for Sqlite {
                 damaged: Vec::new(),
             })
         });
-        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {
+        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + upkeep.passed + ticks.len() > 0) {
             self.written.wake();
         }
         upkeep
@@ -293,17 +322,33 @@ impl Store for Sqlite {
         let id = row_id(id);
         let changed = self.write(|transaction| {
             // Before the change: a job that is deleted has no key any more.
-            let key: Option<Option<String>> = transaction
-                .query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row::optional_text(row, 0))
+            let found: Option<(Option<String>, State)> = transaction
+                .query_row("SELECT key, state FROM clutch_jobs WHERE id = ?1", [id], |row| {
+                    Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?))
+                })
                 .optional()?;
+            let Some((key, before)) = found else { return Ok(0) };
             let changed = match change {
                 Change::Cancel => cancel(transaction, id, now),
                 Change::Retry => retry(transaction, id, None, now),
                 Change::RetryWith(arguments) => retry(transaction, id, Some(arguments), now),
                 Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
-            };
-            release(transaction, key.flatten().as_deref())?;
-            changed
+            }?;
+            if changed > 0 {
+                let link = match change {
+                    Change::Cancel if before == State::Running => None,
+                    Change::Cancel => Link::behind(State::Cancelled, before),
+                    Change::Retry | Change::RetryWith(_) => Link::behind(State::Available, before),
+                    Change::Delete => Some(Link::Failed).filter(|_| before != State::Completed),
+                };
+                if change == Change::Delete {
+                    flow::forget(transaction, id)?;
+                }
+                flow::note(transaction, id, link)?;
+                flow::pass_on(transaction, LINKS_MAX, now)?;
+            }
+            release(transaction, key.as_deref())?;
+            Ok(changed)
         });
         self.written.wake();
         changed.map(|rows| rows > 0)
@@ -315,7 +360,9 @@ impl Store for Sqlite {
             connection
                 .prepare_cached(&format!("SELECT {JOB} FROM clutch_jobs WHERE id = ?1"))?
                 .query_row([row_id(id)], |found| row::job(found, now))
-                .optional()
+                .optional()?
+                .map(|job| flow::with_links(connection, job))
+                .transpose()
         })
     }
 
@@ -329,7 +376,7 @@ impl Store for Sqlite {
             ))?;
             let found = statement.query_map(
                 params![
-                    filter.state.map(number),
+                    filter.state.map(State::number),
                     filter.queue,
                     filter.tool,
                     filter.before.as_deref().map(row_id),
@@ -424,20 +471,20 @@ fn settle(
         let kept = keep.and_then(|keep| keep.of(state))?;
         Some(now.saturating_add(kept_ms(kept)).max(keep_until.unwrap_or_default()))
     };
-    let key: Option<Option<String>> = transaction
+    let ended: Option<(Option<String>, State)> = transaction
         .prepare_cached(
             "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
              errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, rescues = 0, \
              reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
              delete_at = iif(cancelling AND ?4 < 2, ?13, ?12), checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
-             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
+             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key, state",
         )?
         .query_row(
             params![
                 row_id(&settled.id),
                 runner.name,
                 settled.attempt,
-                number(settled.state),
+                settled.state.number(),
                 settled.attempts,
                 settled.scheduled_at,
                 errors,
@@ -448,13 +495,13 @@ fn settle(
                 deleted_at(settled.state),
                 deleted_at(State::Cancelled),
             ],
-            |row| row::optional_text(row, 0),
+            |row| Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?)),
         )
         .optional()?;
-    if let Some(Some(key)) = &key {
-        release(transaction, Some(key))?;
-    }
-    Ok(key.is_some())
+    let Some((key, state)) = ended else { return Ok(false) };
+    flow::note(transaction, row_id(&settled.id), Link::behind(state, State::Running))?;
+    release(transaction, key.as_deref())?;
+    Ok(true)
 }
 
 /// Returns its errors with this one.
@@ -500,7 +547,7 @@ fn retry(transaction: &Transaction<'_>, id: i64, arguments: Option<&str>, now: M
     transaction.execute(
         &format!(
             "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
-             result = NULL, cancelling = 0, rescues = 0, deadline_at = NULL, delete_at = NULL, keep_until = NULL, \
+             result = NULL, cancelling = 0, rescues = 0, is_halted = 0, deadline_at = NULL, delete_at = NULL, keep_until = NULL, \
              attempts_max = max(attempts_max, attempt + 1), arguments = coalesce(?3, arguments), \
              held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
         ),
@@ -525,7 +572,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut rows = counts.query([])?;
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, &row::text(row, 0)?);
-        *stats.count_mut(row::state(row::integer(row, 1)?.unwrap_or(-1))) += row.get::<_, i64>(2)? as u64;
+        *stats.count_mut(row::state_of(row, 1)?) += row.get::<_, i64>(2)? as u64;
     }
     let mut oldest = connection.prepare_cached(
         "SELECT due_at FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT 1",

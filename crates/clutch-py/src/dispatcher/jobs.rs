@@ -57,8 +57,9 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// A statement, its parameters by name, and the file that it is for.
-type Insert = (&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf);
+/// A statement, its parameters by name, the file that it is for, and the jobs that it comes after: by their ids, and how many
+/// of those before it.
+type Insert = (&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf, Vec<String>, usize);
 
 type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
 
@@ -118,13 +119,20 @@ impl JobStore {
         Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
     }
 
-    /// Returns what a store can do beyond what all do: `keywords`, `ticks`, `results`, `transactions`. Raises ValueError for
+    /// Returns what a store can do beyond what all do: `keywords`, `ticks`, `results`,
+    /// `dependencies`, `transactions`. Raises ValueError for
     /// what is not the URL of a store. Opens nothing.
     #[staticmethod]
     fn offers(py: Python<'_>, url: &str) -> PyResult<HashMap<&'static str, bool>> {
-        let Offers { keywords, ticks, results, transactions } =
+        let Offers { keywords, ticks, results, dependencies, transactions } =
             stores::offers(url).map_err(|failed| error(py, &failed))?;
-        let named = [("keywords", keywords), ("ticks", ticks), ("results", results), ("transactions", transactions)];
+        let named = [
+            ("keywords", keywords),
+            ("ticks", ticks),
+            ("results", results),
+            ("dependencies", dependencies),
+            ("transactions", transactions),
+        ];
         Ok(named.into())
     }
 
@@ -219,7 +227,12 @@ impl JobStore {
     #[classattr]
     const SCHEMA_VERSION: i64 = sqlite::SCHEMA_VERSION;
 
-    /// Returns what enqueues a job on another connection to a file: the statement, its parameters by name, and the file.
+    /// What enqueues a job that comes after others, beside [`JobStore::insert_of`]: see there.
+    #[classattr]
+    const LINKS: [&'static str; 4] = [sqlite::PARENT, sqlite::LINK, sqlite::LINKS_COUNT, sqlite::TURN];
+
+    /// Returns what enqueues a job on another connection to a file: the statement, its parameters by name, and the file; and
+    /// the jobs that it comes after, which take the statements of `LINKS`: by their ids, and how many of those before it.
     /// Nothing is opened: that connection may have locked it.
     #[staticmethod]
     #[pyo3(name = "insert")]
@@ -229,7 +242,7 @@ impl JobStore {
         let location = sqlite::DatabaseFile::parse(url).map_err(|failed| error(py, &failed))?;
         let row =
             sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
-        Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path))
+        Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path, job.after, job.after_previous))
     }
 
     fn pause(&self, py: Python<'_>, queue: &str, is_paused: bool) -> PyResult<()> {

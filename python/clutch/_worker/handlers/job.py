@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,11 +18,13 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import describe, text_of, traceback_of, was_interrupted
 from clutch._worker.handlers.call import Tool
-from clutch.errors import BadArguments
+from clutch.errors import BadArguments, ClutchError
 from clutch.tools import Seconds, seconds
 
 BY_NAME = b'{"args":[],"kwargs":'
 """Beginning of the arguments of most jobs, as `clutch.Jobs` writes them; behind the last is one more brace."""
+WITH_RESULTS = b'{"results":'
+"""Beginning of the arguments of a job that comes after others."""
 NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
@@ -84,12 +86,15 @@ class Dead(Directive):
 class CurrentJob:
     """The job that runs, as `clutch.current_job()` returns it."""
 
-    __slots__ = ("_channel", "_details", "_told")
+    __slots__ = ("_channel", "_details", "_results", "_told")
 
-    def __init__(self, channel: _core.JobChannel, details: bytes) -> None:
-        """`details`: JSON, which is read when somebody asks."""
+    def __init__(
+        self, channel: _core.JobChannel, details: bytes, results: Sequence[dict[str, Any] | None] = ()
+    ) -> None:
+        """`details`: JSON, which is read when somebody asks. `results`: as `flow::results` of the core writes them."""
         self._channel = channel
         self._details = details
+        self._results = results
         self._told: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
@@ -129,6 +134,21 @@ class CurrentJob:
     @property
     def meta(self) -> Mapping[str, Any]:
         return self._get("meta") or {}
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """Returns what the jobs that this one comes after returned, in the order of `after=`.
+
+        None stands for one that did not complete, where `after_failure="run"`. Raises ClutchError where one completed
+        and its result was not kept: enqueue it with `result=`.
+        """
+        for nr, result in enumerate(self._results):
+            if result == {}:
+                raise ClutchError(
+                    f"job {self.id} comes after a job (number {nr + 1} of {len(self._results)}) whose result was not "
+                    'kept: enqueue that one with jobs.options(result="1h"), or say @tool(result="1h")'
+                )
+        return tuple(result and result["value"] for result in self._results)
 
     @property
     def last_checkpoint(self) -> Any:
@@ -186,7 +206,11 @@ def prepare(
     tool: Tool, channel: _core.JobChannel, details: bytes, body: bytes
 ) -> tuple[CurrentJob, tuple[Any, ...], dict[str, Any]]:
     """The job and the arguments of its function. Raises `BadArguments` where those do not fit."""
-    return CurrentJob(channel, details), *arguments_of(tool, body)
+    if not body.startswith(WITH_RESULTS):
+        return CurrentJob(channel, details), *arguments_of(tool, body)
+    given = json.loads(body)
+    job = CurrentJob(channel, details, given.pop("results"))
+    return job, *arguments_of(tool, json.dumps(given).encode())
 
 
 def arguments_of(tool: Tool, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

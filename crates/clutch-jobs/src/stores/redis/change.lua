@@ -1,4 +1,4 @@
--- ARGV: id, 'cancel', 'retry' or 'delete', now, the entry if the job was found to wait in its queue's line, and a body
+-- ARGV: id, 'cancel', 'retry', 'delete' or 'record' (a plain job that waits gets a record), now, the entry if the job was found to wait in its queue's line, and a body
 -- that replaces its own, or nothing.
 -- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
 local id, change, now, entry, body = take(), take(), take(), take(), take()
@@ -32,7 +32,8 @@ local function recorded()
   return COMPLETED
 end
 
-local state = fields_of(id, 'state')[1] or recorded()
+local known = fields_of(id, 'state')[1]
+local state = known or recorded()
 if not state then return -1 end
 local was = fields_of(id, 'queue', 'place', 'key', 'key_limit', 'unique', 'attempt', 'max')
 local queue, place, key, limit, unique = was[1], was[2], was[3], was[4], was[5]
@@ -47,7 +48,7 @@ local function remove()
     call('ZREM', p .. 'scheduled', id)
   elseif state == AVAILABLE then
     call('ZREM', p .. 'ready:' .. queue, id)
-  else
+  elseif state ~= WAITING then
     call('ZREM', p .. 'ended:' .. state, id)
     call('ZREM', p .. 'kept', id)
   end
@@ -65,6 +66,7 @@ local function cancel()
   count(CANCELLED, queue, 1)
   call('ZADD', p .. 'ended:' .. CANCELLED, now, id)
   call('HSET', job, 'state', CANCELLED, 'finished', now, 'reason', 'cancelled')
+  note_links(id, FAILED)
   return 1
 end
 
@@ -75,11 +77,12 @@ local function retry()
   if unique then call('HSET', p .. 'unique', unique, id) end
   local most = math.max(tonumber(was[7]) or 1, (tonumber(was[6] or 0) or 0) + 1)
   if body ~= '' then call('SET', p .. 'body:' .. id, body) end
-  call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
+  call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues', 'halted')
   -- Its deadline was for the attempts before.
   call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most, 'undated', 1)
   count(AVAILABLE, queue, 1)
   make_available(id, queue, place, key, limit)
+  if state > COMPLETED then note_links(id, OPEN) end
   return 1
 end
 
@@ -88,6 +91,13 @@ local function delete()
   remove()
   call('DEL', job, p .. 'body:' .. id, p .. 'errors:' .. id)
   call('ZREM', p .. 'all', id)
+  if state ~= COMPLETED then note_links(id, FAILED) end
+  forget_links(id)
+  return 1
+end
+
+local function record()
+  if not known and entry ~= '' then offer(id, queue, place) end
   return 1
 end
 
@@ -95,6 +105,7 @@ if not (queue and number_of(place)) and state ~= RUNNING then
   set_aside(id)
   return 0
 end
-local changed = ({ cancel = cancel, retry = retry, delete = delete })[change]()
+local changed = ({ cancel = cancel, retry = retry, delete = delete, record = record })[change]()
+pass_on(LINKS_MAX, now)
 finish()
 return changed

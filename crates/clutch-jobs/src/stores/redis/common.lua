@@ -5,7 +5,7 @@ local p = KEYS[1] .. ':'
 local KINDS = {
   all = 'zset', arrivals = 'zset', broken = 'set', cancelling = 'set', counts = 'hash', cron = 'hash', done = 'hash',
   ['ended:3'] = 'zset', ['ended:4'] = 'zset', ['ended:5'] = 'zset', holding = 'set', inboxes = 'set', kept = 'zset',
-  leader = 'hash', orphaned = 'set', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash',
+  leader = 'hash', orphaned = 'set', parents = 'set', passing = 'zset', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash',
   unique = 'hash',
 }
 
@@ -22,6 +22,7 @@ if schema and schema > SCHEMA then
   return redis.error_reply('NEWERSCHEMA its keys are of version ' .. schema .. ': install a newer Clutch')
 end
 
+local WAITING = '-1'
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
 local ACTIVE = '-inf' -- the score of those of a key that may run
 

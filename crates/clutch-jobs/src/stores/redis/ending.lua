@@ -3,10 +3,8 @@
 -- The keys of all that an end can change; asked for first.
 local ENDING_KINDS = {
   'all', 'broken', 'cancelling', 'counts', 'done', 'ended:3', 'ended:4', 'ended:5', 'holding', 'inboxes', 'orphaned',
-  'renewals', 'scheduled', 'settings', 'unique',
+  'parents', 'passing', 'renewals', 'scheduled', 'settings', 'unique',
 }
--- After so many milliseconds what waits in vain for a damaged key is tried again.
-local DAMAGED_PAUSE = 5000
 
 -- By key: what is written once at the end.
 local added, removed = {}, {}
@@ -24,6 +22,7 @@ end
 local function finished(id, state, queue, key, unique, now)
   push(added, p .. 'ended:' .. state, now, id)
   count(state, queue, 1)
+  note_end(id, state)
   if key then leave_key(id, key) end
   if unique then call('HDEL', p .. 'unique', unique) end
 end

@@ -1,7 +1,7 @@
 -- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how
 -- often a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's
 -- name; the leases that have lapsed (end_leases).
--- Returns how many were staged, rescued, buried and deleted, when the next is due, all leases, and what is left alone
+-- Returns how many were staged, rescued, buried, deleted and passed on, when the next is due, all leases, and what is left alone
 -- since its key is damaged, and batches that nobody brings in any more.
 local now, limit = take(), tonumber(take())
 local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
@@ -24,6 +24,7 @@ local function delete(id, state)
     call('HDEL', p .. 'done', id)
   end
   call('ZREM', p .. 'all', id)
+  forget_links(id)
   if queue then count(state, queue, -1) end
   pruned = pruned + 1
 end
@@ -33,6 +34,8 @@ for state, time in pairs(before) do
   local kept = {}
   for _, id in ipairs(ended) do
     local keep_until = number_of(fields_of(id, 'until')[1])
+    -- Nor is one forgotten whose result is yet to be passed on.
+    if state == COMPLETED and call('ZSCORE', p .. 'passing', id) then keep_until = now end
     if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
       kept[#kept + 1] = keep_until
       kept[#kept + 1] = id
@@ -112,6 +115,8 @@ end
 local leases = all_leases()
 for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do rescue_from(runner) end
 
+local passed = pass_on(limit, now)
+
 -- ---- stage
 
 local function is_keyed(key) return not key or is_sound(p .. 'key:' .. key, 'zset') end
@@ -169,4 +174,4 @@ many('SREM', p .. 'orphaned', freed)
 many('ZREM', p .. 'scheduled', due)
 many('ZADD', p .. 'scheduled', put_off)
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
-return { staged, rescued, buried, pruned, next_due or false, leases, damage, arrivals }
+return { staged, rescued, buried, pruned, passed, next_due or false, leases, damage, arrivals }

@@ -3,7 +3,9 @@
 //! The body of a job is JSON and never changes. What changes is in a small hash beside it, with what scripts look at:
 //! `state` (the number of [`State::number`]), `queue`, `place` (its score among those that wait), `tool`, `max` (attempts),
 //! `due`, `unique`, `key`, `key_limit`, `key_rate`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`,
-//! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`, `undated` (its deadline plays no part any more).
+//! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`, `undated` (its deadline plays no part any more); of one that
+//! comes after others `follows` (how many), `waits` and `halts` (of how many the link is open, or has failed), `halted` (it is
+//! cancelled for that) and `anyway` (it runs in any case).
 //!
 //! A **plain** job, which is small, due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
 //! end: lines with when it was created, its queue, tool, `max` and tags, then its body, and its id. (Lua's hash of a long text
@@ -19,7 +21,8 @@ use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
+use crate::flow;
+use crate::job::{AfterFailure, Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
 use crate::store::{Enqueued, Noted};
 
 /// A job as it was enqueued.
@@ -96,10 +99,12 @@ const PLAIN_BYTES_MAX: usize = 8 << 10;
 
 /// Whether it can be an entry.
 pub(super) fn is_plain(job: &NewJob, now: Millis) -> bool {
+    let has_links = job.follows() > 0;
     let is_due = job.scheduled_at.is_none_or(|at| at <= now);
     let is_a_line = [&job.queue, &job.tool].iter().all(|name| !name.contains('\n'));
     job.bytes() <= PLAIN_BYTES_MAX
         && is_due
+        && !has_links
         && is_a_line
         && job.priority == 0
         && job.unique.is_none()
@@ -117,7 +122,7 @@ fn tags(job: &NewJob) -> Option<String> {
 }
 
 /// Arguments of new.lua for one job.
-pub(super) fn arguments(job: &NewJob, id: &str, now: Millis) -> Vec<String> {
+pub(super) fn arguments(job: &NewJob, id: &str, inside: &[JobId], now: Millis) -> Vec<String> {
     if is_plain(job, now) {
         return vec![id.to_owned(), entry(job, id, now)];
     }
@@ -137,6 +142,9 @@ pub(super) fn arguments(job: &NewJob, id: &str, now: Millis) -> Vec<String> {
         optional(job.key_rate.map(|rate| rate.to_string())),
         optional(tags(job)),
         body(job, now),
+        job.after.join(" "),
+        inside.join(" "),
+        i64::from(job.after_failure == AfterFailure::Run).to_string(),
     ]
 }
 
@@ -199,6 +207,14 @@ pub(in crate::stores) fn texts(value: Value) -> Vec<String> {
 pub(in crate::stores) fn pairs(value: Value) -> impl Iterator<Item = (String, Value)> {
     let mut values = list(value).into_iter();
     std::iter::from_fn(move || Some((text(values.next()?)?, values.next()?)))
+}
+
+/// Reads why new.lua has let nothing be enqueued, and the ids that it names.
+pub(super) fn refused(answer: &Value) -> Option<(&'static str, Vec<String>)> {
+    let Value::Array(values) = answer else { return None };
+    let first = values.first().cloned().and_then(text)?;
+    let why = ["missing", "itself"].into_iter().find(|why| *why == first)?;
+    Some((why, values[1..].iter().cloned().filter_map(text).collect()))
 }
 
 /// Reads the answer of enqueue.lua about jobs with these ids: some existed already.
@@ -286,14 +302,26 @@ pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     let attempt = parsed(values.next()?).unwrap_or(1);
     let (attempts_max, checkpoint) = (parsed(values.next()?), text(values.next()?));
     let (due_at, is_undated) = (parsed(values.next()?), values.next().and_then(text).is_some());
+    let follows = values.next().and_then(parsed::<usize>);
+    let results = match follows.map(|count| results(count, values.next().unwrap_or(Value::Nil))).transpose() {
+        Ok(results) => results,
+        Err(why) => return Some(Err(Broken { id: first, attempt, why })),
+    };
     Some(match text(body) {
         Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint).map(|job| Claimed {
             due_at: due_at.unwrap_or(job.created_at),
             deadline_at: job.deadline_at.filter(|_| !is_undated),
+            results,
             ..job
         }),
         None => Err(Broken { id: first, attempt, why: "its arguments are gone from the store".to_owned() }),
     })
+}
+
+fn results(count: usize, found: Value) -> Result<String, String> {
+    let mut results: HashMap<usize, String> =
+        pairs(found).filter_map(|(nr, result)| Some((nr.parse().ok()?, text(result)?))).collect();
+    flow::results((0..count).map(|nr| results.remove(&nr)))
 }
 
 fn of_body(
@@ -320,6 +348,7 @@ fn of_body(
             meta: body.meta.map(|meta| meta.get().to_owned()),
             checkpoint,
             result_ms: body.result_ms,
+            results: None,
             kind: WorkKind::JOB,
             headers: Vec::new(),
             id,
@@ -382,5 +411,12 @@ fn of_fields(id: JobId, mut fields: HashMap<String, String>, body: &str, errors:
         reason: take("reason"),
         result: json(take("result")).filter(|_| until.is_some_and(|until| until > now)),
         result_until: until,
+        after_count: take("follows").and_then(|count| count.parse().ok()).unwrap_or_default(),
+        waits_for: match (state, take("waits")) {
+            (State::Waiting, Some(count)) => count.parse().unwrap_or_default(),
+            _ => 0,
+        },
+        after: None,
+        dependents: None,
     }
 }

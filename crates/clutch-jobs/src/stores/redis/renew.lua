@@ -58,6 +58,7 @@ for _, id in ipairs(call('HKEYS', running)) do
   end
 end
 flush_endings()
+pass_on(LINKS_MAX, now)
 finish()
 many('HDEL', running, released)
 return { stopped, lost }

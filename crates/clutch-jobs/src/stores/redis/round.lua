@@ -4,8 +4,8 @@
 -- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
--- attempt, attempts_max, checkpoint, when it was due, and '1' if its deadline plays no part any more; what is left alone
--- since its key is damaged.
+-- attempt, attempts_max, checkpoint, when it was due, '1' if its deadline plays no part any more, how many jobs it comes
+-- after, and their results, each after its number; what is left alone since its key is damaged.
 local runner, number, length, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
@@ -153,6 +153,8 @@ if #completed + #ended > 0 then
   many('HSET', p .. 'done', done)
   many('ZADD', p .. 'all', done_ids)
   flush_endings()
+  for nr = 1, #done, 2 do note_links(done[nr], MET) end
+  pass_on(LINKS_MAX, now)
 end
 
 -- ---- limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short one
@@ -237,7 +239,7 @@ end
 
 -- One of those that are ready; true if it is to be begun.
 local function claim_recorded(id, queue)
-  local was = fields_of(id, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due', 'undated')
+  local was = fields_of(id, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due', 'undated', 'follows')
   count(AVAILABLE, queue, -1)
   if not was[2] then return set_aside(id) end
   if was[4] and was[5] then
@@ -250,7 +252,12 @@ local function claim_recorded(id, queue)
   local body = try('GET', p .. 'body:' .. id)
   if type(body) == 'table' then body = false end
   bytes = bytes + #(body or '')
-  local what = { id, body, attempt, was[2], was[3], was[6], was[7] }
+  local what = { id, body, attempt, was[2], was[3], was[6], was[7], was[8] }
+  local results = p .. 'results:' .. id
+  if was[8] then
+    what[9] = is_sound(results, 'hash') and call('HGETALL', results) or {}
+    for nr = 2, #what[9], 2 do bytes = bytes + #what[9][nr] end
+  end
   note_claim(id, head_of_claim(number, now, runner, queue), what)
   count(RUNNING, queue, 1)
   return attempt

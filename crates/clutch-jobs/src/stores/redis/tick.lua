@@ -1,5 +1,5 @@
 -- new.lua comes after this, and is reached when the tick is later than the last one of its entry.
--- ARGV: the entry, the time of the tick, then what new.lua takes for one job, or nothing: the entry is made known.
+-- ARGV: the entry, the time of the tick, then what new.lua takes, or nothing: the entry is made known.
 -- Returns the last tick of the entry, or what enqueue.lua tells.
 local unusable = refused('cron')
 if unusable then return unusable end

@@ -143,6 +143,7 @@ impl Payload {
             meta: self.raw("clutch_meta").map(|meta| meta.get().to_owned()),
             checkpoint: self.raw("clutch_checkpoint").map(|checkpoint| checkpoint.get().to_owned()),
             result_ms: 0,
+            results: None,
             kind: WorkKind::JOB,
             headers: Vec::new(),
         }
@@ -185,6 +186,10 @@ impl Payload {
             reason: None,
             result: None,
             result_until: None,
+            after_count: 0,
+            waits_for: 0,
+            after: None,
+            dependents: None,
         }
     }
 
@@ -301,6 +306,7 @@ fn args_of(job: &NewJob) -> Result<&RawValue> {
         NewJob { unique: Some(_), .. } => refused("unique jobs"),
         NewJob { key: Some(_), .. } => refused("concurrency keys"),
         NewJob { result_ms: 1.., .. } => refused("results"),
+        _ if job.follows() > 0 => refused("jobs that come after others"),
         _ => Ok(args),
     }
 }

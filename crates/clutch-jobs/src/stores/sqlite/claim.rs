@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::flow::with_results;
 use super::row::{self, CLAIMED};
 use super::settle;
-use crate::job::{self, Claimed, Millis, Rate};
+use crate::job::{self, Claimed, Millis, Rate, Settled};
 use crate::store::{Round, Runner};
 
 /// Maximum searches of a claim for others in place of jobs that a rate limit holds back.
@@ -101,6 +102,14 @@ impl Claims<'_> {
                     were_held_back = true;
                 }
                 (Ok(job), Some(rate)) if !self.may_begin(&job, rate)? => were_held_back = true,
+                (Ok(job), _) if job.results.is_some() => match with_results(self.transaction, job)? {
+                    Ok(job) => round.claimed.push(job),
+                    Err((job, why)) => {
+                        let malformed = Settled::malformed(job.id, job.attempt, why, self.now);
+                        settle(self.transaction, self.runner, &malformed, None, self.now)?;
+                        were_held_back = true;
+                    }
+                },
                 (Ok(job), _) => round.claimed.push(job),
             }
         }

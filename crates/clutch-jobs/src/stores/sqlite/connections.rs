@@ -8,6 +8,7 @@ use clutch_wire::forked::PerProcess;
 use clutch_wire::sync::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
+use super::flow::Refusal;
 use super::locks::has_moved;
 use crate::store::{Result, StoreError};
 
@@ -266,6 +267,11 @@ fn unopened(store: &str, path: &Path, error: rusqlite::Error) -> StoreError {
 }
 
 pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
+    if let rusqlite::Error::ToSqlConversionFailure(inner) = &error
+        && let Some(Refusal(why)) = inner.downcast_ref()
+    {
+        return StoreError::Refused(why.clone());
+    }
     let store = store.to_owned();
     let may_pass = matches!(
         error.sqlite_error_code(),

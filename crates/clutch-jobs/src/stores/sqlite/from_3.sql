@@ -38,7 +38,12 @@ CREATE TABLE clutch_jobs (
     progress TEXT,
     errors TEXT,
     reason TEXT,
-    result TEXT
+    result TEXT,
+    follows INTEGER NOT NULL DEFAULT 0,
+    waits INTEGER NOT NULL DEFAULT 0,
+    halts INTEGER NOT NULL DEFAULT 0,
+    is_halted INTEGER NOT NULL DEFAULT 0,
+    runs_anyway INTEGER NOT NULL DEFAULT 0
 );
 INSERT INTO clutch_jobs (
     id, state, queue, rank, held, tool, arguments, attempt, attempts_max, rescues, cancelling, created_at,
@@ -59,6 +64,16 @@ CREATE INDEX clutch_jobs_ended ON clutch_jobs (delete_at) WHERE state > 2;
 CREATE INDEX clutch_jobs_held ON clutch_jobs (key, rank, id) WHERE held = 1 AND state = 1;
 CREATE INDEX clutch_jobs_keyed ON clutch_jobs (key) WHERE key IS NOT NULL AND held = 0 AND state < 3;
 CREATE UNIQUE INDEX clutch_jobs_unique ON clutch_jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
+CREATE TABLE clutch_links (
+    child INTEGER NOT NULL,
+    nr INTEGER NOT NULL,
+    parent INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    result TEXT,
+    PRIMARY KEY (child, nr)
+);
+CREATE INDEX clutch_links_behind ON clutch_links (parent, state, child, nr);
+CREATE TABLE clutch_passing (parent INTEGER PRIMARY KEY, state INTEGER NOT NULL);
 ALTER TABLE clutch_queues RENAME TO clutch_queues_3;
 CREATE TABLE clutch_queues (name TEXT PRIMARY KEY, is_paused INTEGER NOT NULL DEFAULT 0, running_max INTEGER, rate TEXT);
 INSERT INTO clutch_queues SELECT name, is_paused, running_max, rate FROM clutch_queues_3;

@@ -6,7 +6,7 @@ use rusqlite::{Row, Statement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, Settled, State};
+use crate::job::{AfterFailure, Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, Settled, State};
 
 /// Columns that are JSON in a row, since nobody searches them.
 #[derive(Serialize, Deserialize)]
@@ -25,22 +25,23 @@ impl Options {
     }
 }
 
-pub(super) fn number(state: State) -> i64 {
-    state.number() as i64
-}
-
-pub(super) fn state(number: i64) -> State {
-    usize::try_from(number).ok().and_then(State::numbered).unwrap_or(State::Dead)
+/// A state; one that somebody has damaged is dead.
+pub(super) fn state_of(row: &Row<'_>, at: usize) -> rusqlite::Result<State> {
+    Ok(integer(row, at)?.and_then(State::numbered).unwrap_or(State::Dead))
 }
 
 /// The parameters of insert.sql for one job, without their colons.
-pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 15] {
+pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 17] {
     let due_at = job.scheduled_at.filter(|at| *at > now);
-    let state = if due_at.is_some() { State::Scheduled } else { State::Available };
+    let state = match due_at {
+        _ if job.follows() > 0 => State::Waiting,
+        Some(_) => State::Scheduled,
+        None => State::Available,
+    };
     let options = Options { backoff: job.backoff, tags: job.tags.clone(), meta: job.meta.clone() };
     let options = serde_json::to_string(&options).unwrap_or_else(|_| "{}".to_owned());
     [
-        ("state", number(state).into()),
+        ("state", state.number().into()),
         ("queue", job.queue.clone().into()),
         ("rank", (-i64::from(job.priority)).into()),
         ("tool", job.tool.clone().into()),
@@ -55,6 +56,8 @@ pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 15] {
         ("key_rate", job.key_rate.map(|rate| rate.to_string()).into()),
         ("result_ms", job.result_ms.into()),
         ("options", options.into()),
+        ("follows", (job.follows() as i64).into()),
+        ("runs_anyway", (job.after_failure == AfterFailure::Run).into()),
     ]
 }
 
@@ -106,13 +109,13 @@ pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -
 
 /// The columns of [`claimed`], in order.
 pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
-                                  key, checkpoint, result_ms, key_rate, due_at, attempted_at";
+                                  key, checkpoint, result_ms, key_rate, due_at, attempted_at, follows";
 
 /// Order of jobs in a queue: rank, then id.
 pub(super) type Place = (i64, i64);
 
 /// With its place among those that are claimed together, and the limit of rate of its key. Or why it can never run: what cannot be
-/// read would run as something else.
+/// read would run as something else. Of one that comes after others, the results are yet to be read.
 pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<(Place, Result<Claimed, Settled>, Option<Rate>)> {
     let (id, rank) = (row.get(0)?, integer(row, 4)?.unwrap_or_default());
     let (attempt, attempted_at) = (count(row, 5)?, row.get(15)?);
@@ -138,6 +141,7 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<(Place, Result<Claimed,
         meta: meta.map(|meta| meta.get().to_owned()),
         checkpoint: optional_text(row, 11)?,
         result_ms: count(row, 12)?,
+        results: (count::<i64>(row, 16)? > 0).then(String::new),
         kind: WorkKind::JOB,
         headers: Vec::new(),
     };
@@ -166,13 +170,13 @@ fn damage(row: &Row<'_>) -> rusqlite::Result<Option<String>> {
 /// The columns of [`job`], in order.
 pub(super) const JOB: &str = "id, state, queue, tool, arguments, rank, attempt, attempts_max, created_at, due_at, deadline_at, \
                               attempted_at, finished_at, runner, unique_key, key, options, checkpoint, progress, errors, \
-                              reason, result, keep_until";
+                              reason, result, keep_until, follows, waits";
 
 pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
     let raw = |at: usize| optional_text(row, at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
     let (id, rank): (i64, i64) = (row.get(0)?, integer(row, 5)?.unwrap_or_default());
     let Options { tags, meta, .. } = Options::of(&text(row, 16)?);
-    let state = state(integer(row, 1)?.unwrap_or(-1));
+    let state = state_of(row, 1)?;
     let due_at = integer(row, 9)?.unwrap_or_default();
     let result_until = integer(row, 22)?;
     Ok(Job {
@@ -200,6 +204,10 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
         reason: optional_text(row, 20)?,
         result: raw(21)?.filter(|_| result_until.is_some_and(|until| until > now)),
         result_until,
+        after_count: count(row, 23)?,
+        waits_for: if state == State::Waiting { count(row, 24)? } else { 0 },
+        after: None,
+        dependents: None,
     })
 }
 

@@ -2,7 +2,7 @@
 -- a newer SQLite than 3.31, with which others may read and write the file.
 CREATE TABLE IF NOT EXISTS clutch_jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    state INTEGER NOT NULL, -- as in sqlite/row.rs
+    state INTEGER NOT NULL, -- as in job.rs
     queue TEXT NOT NULL,
     rank INTEGER NOT NULL, -- the priority, negated: smaller first
     -- Of jobs with a key. 0: it runs, or may as soon as it is due; 1: others of its key come first, or it is not due.
@@ -31,7 +31,14 @@ CREATE TABLE IF NOT EXISTS clutch_jobs (
     progress TEXT,
     errors TEXT,
     reason TEXT,
-    result TEXT
+    result TEXT,
+    -- Of one that comes after others: how many; which of the links to it are open, and have failed; it is cancelled for
+    -- that; it runs in any case.
+    follows INTEGER NOT NULL DEFAULT 0,
+    waits INTEGER NOT NULL DEFAULT 0,
+    halts INTEGER NOT NULL DEFAULT 0,
+    is_halted INTEGER NOT NULL DEFAULT 0,
+    runs_anyway INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE INDEX IF NOT EXISTS clutch_jobs_available ON clutch_jobs (queue, rank, id) WHERE state = 1 AND held = 0;
@@ -41,6 +48,20 @@ CREATE INDEX IF NOT EXISTS clutch_jobs_ended ON clutch_jobs (delete_at) WHERE st
 CREATE INDEX IF NOT EXISTS clutch_jobs_held ON clutch_jobs (key, rank, id) WHERE held = 1 AND state = 1;
 CREATE INDEX IF NOT EXISTS clutch_jobs_keyed ON clutch_jobs (key) WHERE key IS NOT NULL AND held = 0 AND state < 3;
 CREATE UNIQUE INDEX IF NOT EXISTS clutch_jobs_unique ON clutch_jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
+
+-- Which jobs come after which: flow.rs.
+CREATE TABLE IF NOT EXISTS clutch_links (
+    child INTEGER NOT NULL,
+    nr INTEGER NOT NULL, -- among those that the child comes after, from 0
+    parent INTEGER NOT NULL,
+    state INTEGER NOT NULL, -- of the link, as in flow.rs
+    result TEXT, -- of a parent that completed; empty: it kept none
+    PRIMARY KEY (child, nr)
+);
+CREATE INDEX IF NOT EXISTS clutch_links_behind ON clutch_links (parent, state, child, nr);
+
+-- Jobs whose end is to be passed on, and what it makes of the links behind them.
+CREATE TABLE IF NOT EXISTS clutch_passing (parent INTEGER PRIMARY KEY, state INTEGER NOT NULL);
 
 CREATE TABLE IF NOT EXISTS clutch_queues (
     name TEXT PRIMARY KEY,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
-use super::row::number;
-use super::{INSERT, IS_HELD, kept_ms, release, row, with_error};
+use super::{INSERT, IS_HELD, flow, kept_ms, release, row, with_error};
+use crate::flow::Link;
 use crate::job::{Millis, State};
 use crate::leases::{Lapsed, Lease};
 use crate::store::{Keep, RESCUES_MAX, Tick, lapsed};
@@ -89,7 +89,8 @@ pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -
         };
         buried += usize::from(state == State::Dead);
         let errors = with_error(transaction, *id, &lapsed(*attempt, runner, now))?;
-        update.execute(params![id, number(state), errors, state.is_end().then_some(now)])?;
+        update.execute(params![id, state.number(), errors, state.is_end().then_some(now)])?;
+        flow::note(transaction, *id, Link::behind(state, State::Running))?;
         release(transaction, key.as_deref())?;
     }
     Ok((orphans.len(), buried))
@@ -111,9 +112,8 @@ pub(super) fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, no
             "DELETE FROM clutch_starts WHERE rowid IN (SELECT rowid FROM clutch_starts WHERE forget_at <= ?1 LIMIT ?2)",
         )?
         .execute([now, limit])?;
-    transaction
-        .prepare_cached(
-            "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND delete_at < ?1 LIMIT ?2)",
-        )?
-        .execute([now, limit])
+    let due = "SELECT id FROM clutch_jobs WHERE state > 2 AND delete_at < ?1 \
+               AND id NOT IN (SELECT parent FROM clutch_passing) ORDER BY delete_at, id LIMIT ?2";
+    transaction.prepare_cached(&format!("DELETE FROM clutch_links WHERE child IN ({due})"))?.execute([now, limit])?;
+    transaction.prepare_cached(&format!("DELETE FROM clutch_jobs WHERE id IN ({due})"))?.execute([now, limit])
 }

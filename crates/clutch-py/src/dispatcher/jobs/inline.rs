@@ -66,7 +66,7 @@ impl ClaimedJob {
 
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.job.arguments.as_bytes())
+        PyBytes::new(py, self.job.body().as_bytes())
     }
 }
 
