@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,10 @@ from clutch.lab.work import JobRun
 
 PROBES = "jobs.probes"
 SLOTS = 10
+CORES = os.cpu_count() or 1
+"""As many workers as each starts when nobody says how many."""
 TEN = Setting("process", SLOTS)
+DEFAULT = Setting("process", CORES)
 THREADS = 8
 WORK = JobRun("benches.jobs.work", "nothing")
 FLOOR, COMMIT, HAND_OVER = "redis-benchmark", "INSERT, COMMIT", "BRPOP, two processes"
@@ -72,6 +76,7 @@ def over_redis(size: Size) -> Rows:
     commands = {"order": many.order, "jobs": 5_000 if size.is_quick else 50_000, "workers": 2}
     return {
         "drain": drained("Redis", one, size, jobs, **them),
+        "drain-default": drained("Redis", (clutch("redis", DEFAULT),), size, jobs, **{**them, "workers": CORES}),
         "commands": Row(
             "drain by 2 workers to the cost of its commands",
             (Line("to the floor", at_most(4), "×"), Line("each", unit="µs"), Line("floor", unit="µs")),
@@ -117,10 +122,10 @@ def over_redis(size: Size) -> Rows:
 
 def drained(where: str, one: tuple[Contender, ...], size: Size, jobs: int, **them: Any) -> Row:
     return Row(
-        f"drain, {where}, {SLOTS} slots",
+        f"drain, {where}, {them['workers']} workers",
         (Line("rate", {name: more(5) for name in them["peers"]}), Line("cpu", title="CPU of a job")),
         one,
-        loads=(Load(SLOTS, units=jobs),),
+        loads=(Load(them["workers"], units=jobs),),
         pace="slow",
         seconds=LONG,
         note=f"{jobs:,} jobs that do nothing",
@@ -165,6 +170,9 @@ def over_sqlite(size: Size) -> Rows:
     many = asked("enqueue", at_a_time=1_000)
     return {
         "sqlite-drain": drained("SQLite", one, size, 600 if size.is_quick else 3_000, **them),
+        "sqlite-drain-default": drained(
+            "SQLite", (clutch("sqlite", DEFAULT),), size, 600 if size.is_quick else 3_000, **{**them, "workers": CORES}
+        ),
         "sqlite-enqueue": replace(by_one, work=WORK, face="jobs", peers=peers("sqlite")),
         "sqlite-threads": by_threads,
         "sqlite-many": replace(by_one, title="enqueue many, SQLite", lines=line(20), over=many),
