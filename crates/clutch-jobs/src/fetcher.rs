@@ -261,6 +261,11 @@ impl Fetcher {
         self.outage.renewed();
     }
 
+    /// Whether it would claim if the pool gave permits.
+    pub fn wants_more(&self) -> bool {
+        self.claims.may_have && !self.claims.quiet && self.places > self.running
+    }
+
     /// Since when the store has had more than the pool could begin; none: it has not.
     pub fn backlog_since(&self) -> Option<Instant> {
         self.claims.more_since.filter(|_| !self.claims.quiet && self.places > 0)

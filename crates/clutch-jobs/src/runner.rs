@@ -326,6 +326,9 @@ impl Loop {
             let is_ready = self.batch.pool().stats().state == Health::Ready;
             self.slots_max = if is_ready { self.shared.config.slots_max.unwrap_or(usize::MAX) } else { 0 };
             self.put_back(now);
+            if !self.machine.wants_more() {
+                self.permits.take(0);
+            }
         }
         let places = self.permits.places();
         // A kill would make all of them run again that have ended and are not settled, if their ends were nowhere.
@@ -343,7 +346,7 @@ impl Loop {
     fn put_back(&mut self, now: Instant) {
         let waits = |one: &&mut RunningJob| !one.has_begun && !one.is_dropped && now >= one.since + PATIENCE;
         for one in self.running.values_mut().filter(waits) {
-            one.is_put_back = self.batch.pool().withdraw(one.id);
+            one.is_put_back = self.batch.pool().put_back(one.id);
             one.has_begun = !one.is_put_back;
         }
     }

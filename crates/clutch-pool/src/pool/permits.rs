@@ -29,9 +29,9 @@ impl Permits {
         self.batch.pool().core.lock().machine.places(self.key)
     }
 
-    /// Takes at most so many.
+    /// Takes at most so many. Who asks for none does not wait for any, and others may have them.
     pub fn take(&self, most: usize) -> usize {
-        if most == 0 { 0 } else { self.batch.pool().core.lock().machine.permit(self.key, most) }
+        self.batch.pool().core.lock().machine.permit(self.key, most)
     }
 
     pub fn give_back(&self, permits: usize) {

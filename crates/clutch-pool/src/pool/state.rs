@@ -358,6 +358,11 @@ impl<T> Machine<T> {
         Some(load.could_begin(work.since + work.queued))
     }
 
+    /// Whether a worker has died of it, or may have.
+    pub fn was_fatal(&self, id: WorkId) -> bool {
+        self.submissions.get(id).is_some_and(|work| work.deaths > 0)
+    }
+
     /// The worker whose link it is on.
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
         self.submissions.get(id).and_then(|work| work.place.worker())

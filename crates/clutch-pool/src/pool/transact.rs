@@ -123,8 +123,13 @@ impl Pool {
     // ---- for exchanges
 
     /// Removes work that has not begun; false: it has.
-    pub fn withdraw(&self, id: WorkId) -> bool {
+    pub(super) fn withdraw(&self, id: WorkId) -> bool {
         self.transact(|core, now, actions| core.withdraw(id, now, actions))
+    }
+
+    /// The same, unless a worker has died of it: what is known of that stays here.
+    pub fn put_back(&self, id: WorkId) -> bool {
+        self.transact(|core, now, actions| !core.machine.was_fatal(id) && core.withdraw(id, now, actions))
     }
 
     /// Returns whether the work has no deadline because a debugger has been open while it was here.

@@ -75,6 +75,7 @@ proptest! {
     fn permits_are_for_slots_that_nobody_else_has_and_none_is_lost(choices in choices()) {
         let mut world = World::new(Limits::default());
         let fetchers = [world.machine.open_fetcher(), world.machine.open_fetcher()];
+        let mut short: Vec<usize> = Vec::new();
         let mut held: BTreeMap<FetcherKey, usize> = fetchers.iter().map(|key| (*key, 0)).collect();
         for choice in choices {
             match choice {
@@ -83,7 +84,14 @@ proptest! {
                     let out: usize = held.values().sum();
                     let free = world.free_slots().saturating_sub(world.queued());
                     let taken = world.machine.permit(fetchers[fetcher], most);
-                    prop_assert_eq!(taken, most.min(free.saturating_sub(out)));
+                    // One slot is left to the other fetcher, if it has waited longer.
+                    let left = short.iter().position(|one| *one == fetcher).unwrap_or(short.len());
+                    prop_assert_eq!(taken, most.min(free.saturating_sub(out + left)));
+                    if taken == most {
+                        short.retain(|one| *one != fetcher);
+                    } else if !short.contains(&fetcher) {
+                        short.push(fetcher);
+                    }
                     *held.entry(fetchers[fetcher]).or_default() += taken;
                 }
                 Choice::Fetch { fetcher, most } => {
@@ -127,6 +135,32 @@ fn whoever_was_short_hears_of_room_once() {
     world.finish(worker, other, LONG);
     assert_eq!([world.machine.tells_room(), world.machine.tells_room()], [true, false]);
     assert_eq!(world.machine.permit(fetcher, 1), 1);
+}
+
+#[test]
+fn what_is_fetched_ahead_gives_way_to_another_fetcher_that_is_short() {
+    let mut world = World::new(Limits::default());
+    world.worker(1, None);
+    let (greedy, other) = (world.machine.open_fetcher(), world.machine.open_fetcher());
+    assert_eq!(world.machine.permit(greedy, 1), 1);
+    world.submit(fetched(greedy));
+    begin_all(&mut world);
+    end(&mut world, 0, Duration::from_micros(1));
+    let many = world.machine.permit(greedy, 3);
+    for _ in 0..many {
+        world.submit(fetched(greedy));
+    }
+    assert_eq!((many, world.machine.permit(other, 1)), (3, 0));
+    assert_eq!(world.machine.permit(greedy, 1), 0, "another waits");
+    for _ in 0..many {
+        begin_all(&mut world);
+        end(&mut world, 0, Duration::from_micros(1));
+    }
+    assert!(world.machine.tells_room());
+    assert_eq!((world.machine.permit(greedy, 1), world.machine.permit(other, 1)), (0, 1), "its slot is left to it");
+    world.machine.give_back_permits(other, 1);
+    assert_eq!((world.machine.permit(greedy, 0), world.machine.permit(other, 0)), (0, 0));
+    assert_eq!(world.machine.permit(greedy, 5), 5, "nobody else waits");
 }
 
 #[test]

@@ -232,3 +232,22 @@ fn what_says_something_beside_its_one_value_runs_again_and_what_has_told_a_part_
         }
     }
 }
+
+#[test]
+fn work_that_a_worker_died_of_is_not_put_back_and_what_has_not_begun_is() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    let submitted = || {
+        let answer = Arc::new(Answer::default());
+        answer.set_id(stage.pool.submit(Work { retry: 2, ..stage.work("echo", "1", &answer) }, false));
+        answer
+    };
+    let (fatal, waiting) = (submitted(), submitted());
+    worker.next_call();
+    assert!(!stage.pool.put_back(fatal.id()), "it runs");
+    stage.driver.worker_gone(worker.key, lost(), false);
+    assert!(!stage.pool.put_back(fatal.id()), "whoever gets it next would not know that it kills");
+    assert!(stage.pool.put_back(waiting.id()));
+    assert!(matches!(waiting.outcome(), Some(Outcome::Refused(Refusal::Cancelled))));
+    assert!(!fatal.is_done());
+}

@@ -2,7 +2,8 @@
 //!
 //! A fetcher takes a permit for each piece before it fetches it, and what it does not use it gives back. Permits are of
 //! one pool: whatever others have submitted, and what other fetchers are about to, leaves so much less. Short work, by its
-//! measured run time, may be fetched ahead of busy slots, since a trip for each piece would take longer than the work.
+//! measured run time, may be fetched ahead of busy slots, since a trip for each piece would take longer than the work:
+//! unless another fetcher waits for room, and then a slot is left to each that has waited longer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -55,8 +56,10 @@ pub(super) struct Fetching {
     fetchers: BTreeMap<FetcherKey, Fetcher>,
     last: FetcherKey,
     permits: usize,
-    /// Some fetcher got fewer permits than it asked for, and waits to hear of room.
-    is_short: bool,
+    /// Those that got fewer permits than they asked for last, and wait to hear of room: who has waited longest is first.
+    short: Vec<FetcherKey>,
+    /// They were told of it.
+    are_told: bool,
 }
 
 impl Fetching {
@@ -68,18 +71,29 @@ impl Fetching {
 
     pub(super) fn close(&mut self, key: FetcherKey) {
         let closed = self.fetchers.remove(&key);
+        self.short.retain(|short| *short != key);
         self.permits -= closed.map_or(0, |fetcher| fetcher.permits);
     }
 
     pub(super) fn ahead(&self, key: FetcherKey) -> usize {
-        self.fetchers.get(&key).map_or(0, Fetcher::ahead)
+        let others_wait = self.short.iter().any(|short| *short != key);
+        if others_wait { 0 } else { self.fetchers.get(&key).map_or(0, Fetcher::ahead) }
     }
 
-    /// `room`: how much more could begin, or wait ahead, if no permit were out.
+    /// `room`: how much more could begin, or wait ahead, if no permit were out. Who asks for none waits for none.
     pub(super) fn take(&mut self, key: FetcherKey, most: usize, room: usize) -> usize {
+        let place = self.short.iter().position(|short| *short == key);
+        let left_to_others = place.unwrap_or(self.short.len());
         let Some(fetcher) = self.fetchers.get_mut(&key) else { return 0 };
-        let taken = most.min(room.saturating_sub(self.permits));
-        self.is_short |= taken < most;
+        let taken = most.min(room.saturating_sub(self.permits + left_to_others));
+        match place {
+            Some(place) if taken == most => drop(self.short.remove(place)),
+            None if taken < most => {
+                self.short.push(key);
+                self.are_told = false;
+            }
+            _ => self.are_told &= taken == most,
+        }
         fetcher.permits += taken;
         self.permits += taken;
         taken
@@ -107,6 +121,8 @@ impl Fetching {
 
     /// Whether fetchers are to be told of room: once for each time that one was short. `free`: slots that nothing waits for.
     pub(super) fn tells_room(&mut self, free: usize) -> bool {
-        self.is_short && free > self.permits && std::mem::take(&mut self.is_short)
+        let tells = !self.short.is_empty() && free > self.permits && !self.are_told;
+        self.are_told |= tells;
+        tells
     }
 }
