@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::Mutex;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::job::{self, Settled};
@@ -59,7 +60,7 @@ pub struct Place {
     turn: u32,
 }
 
-/// The file of one runner, which it has locked; removed when this is dropped.
+/// The file of one runner, which it has locked. Removed when this is dropped, unless it has ends that the store was not told.
 #[derive(Debug)]
 pub struct Ends {
     file: File,
@@ -72,22 +73,31 @@ impl Ends {
         make_private(folder)?;
         let name: String =
             runner.name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();
-        let path = folder.join(format!("{name}.{SUFFIX}"));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        // Before anybody can find it without a lock.
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let (path, made) = (folder.join(format!("{name}.{SUFFIX}")), folder.join(format!("{name}.new")));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&made)?;
+        Ends::write_head(&file, store, runner)
+            // Nobody finds it without a lock on it.
+            .and_then(|()| Ok(rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?))
+            .and_then(|()| fs::rename(&made, &path))
+            .inspect_err(|_| drop(fs::remove_file(&made)))?;
+        let free = (0..PLACES).rev().map(|index| Place { index, turn: 0 }).collect();
+        Ok(Ends { file, path, free })
+    }
+
+    fn write_head(file: &File, store: &str, runner: &Runner) -> io::Result<()> {
         let lease_ms = u64::try_from(job::millis(runner.lease)).unwrap_or_default();
         let head = Head { store: store.to_owned(), runner: runner.name.clone(), lease_ms };
         let mut bytes = serde_json::to_vec(&head)?;
         if bytes.len() > HEAD_BYTES {
-            let _ = fs::remove_file(&path);
             return Err(io::Error::other("the names of the store and the runner are too long"));
         }
         bytes.resize(HEAD_BYTES, b' ');
-        file.write_all_at(&bytes, 0)?;
-        file.set_len(FILE_BYTES as u64)?;
-        let free = (0..PLACES).rev().map(|index| Place { index, turn: 0 }).collect();
-        Ok(Ends { file, path, free })
+        // Room that is there from the start is there when a worker writes.
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, FILE_BYTES as u64) {
+            Err(Errno::OPNOTSUPP) => file.set_len(FILE_BYTES as u64)?,
+            allocated => allocated?,
+        }
+        file.write_all_at(&bytes, 0)
     }
 
     /// Gives the job a place, if there is one.
@@ -120,7 +130,9 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if self.free.len() == PLACES as usize {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -377,7 +389,24 @@ mod tests {
     }
 
     #[test]
-    fn jobs_beyond_the_places_have_none_and_a_runner_that_leaves_takes_its_file_along() {
+    fn a_runner_that_leaves_takes_its_file_along_unless_the_store_was_not_told_of_an_end() {
+        let (left, jobs) = Left::new(1);
+        let mut ends = left.ends();
+        let place = ends.note(&jobs[0].id, 1).unwrap();
+        note_end(&ends.mark(place));
+        let path = ends.path.clone();
+        drop(ends);
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 1);
+        fs::remove_file(&path).unwrap();
+        let mut ends = left.ends();
+        let place = ends.note("7", 1).unwrap();
+        ends.forget(place);
+        drop(ends);
+        assert_eq!(fs::read_dir(left.place()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn jobs_beyond_the_places_have_none() {
         let (left, _) = Left::new(0);
         let mut ends = left.ends();
         assert_eq!(ends.note(&"x".repeat(ID_BYTES_MAX + 1), 1), None);
@@ -385,8 +414,5 @@ mod tests {
         assert_eq!(ends.note("one more", 1), None);
         ends.forget(places[7]);
         assert!(ends.note("one more", 1).is_some());
-        let path = ends.path.clone();
-        drop(ends);
-        assert!(!path.exists());
     }
 }

@@ -20,7 +20,7 @@ mod slots;
 mod submissions;
 
 use self::fetching::Fetching;
-pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, Places};
+pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_ALL_MAX, FETCHED_AHEAD_MAX, Places};
 use self::intake::Intake;
 use self::line::WaitingLine;
 use self::load::Load;
@@ -299,7 +299,7 @@ impl<T> Machine<T> {
     }
 
     pub fn places(&self, fetcher: FetcherKey) -> Places {
-        Places { slots: self.slots.totals().slots, ahead: self.fetching.ahead(fetcher) }
+        self.fetching.places(fetcher, self.slots.totals().slots)
     }
 
     /// Permits to fetch at most so many: as many as could begin now, or wait ahead if they are short.

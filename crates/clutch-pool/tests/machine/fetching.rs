@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::model::{Word, World, request};
-use clutch_pool::pool::state::{FETCHED_AHEAD, FETCHED_AHEAD_MAX, Limits, Places, Request};
+use clutch_pool::pool::state::{FETCHED_AHEAD, FETCHED_AHEAD_ALL_MAX, FETCHED_AHEAD_MAX, Limits, Places, Request};
 use clutch_pool::work::FetcherKey;
 
 const OTHER: u32 = 0;
@@ -186,6 +186,8 @@ fn short_work_is_fetched_ahead_of_the_slots_and_one_long_run_ends_that() {
     assert_eq!(ahead(&[Duration::from_micros(1); 80]).ahead, FETCHED_AHEAD_MAX);
     let most = world.machine.places(fetcher).all();
     assert_eq!(world.machine.permit(fetcher, usize::MAX), most);
+    world.worker(510, None);
+    assert_eq!(world.machine.places(fetcher), Places { slots: 512, ahead: FETCHED_AHEAD_ALL_MAX / 512 });
 }
 
 #[test]

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::work::FetcherKey;
 
-/// Work is fetched ahead of a busy slot up to this much of run time, and so many pieces.
+/// Work is fetched ahead of a busy slot up to this much of run time, and so many pieces; of all slots together, so many.
 pub const FETCHED_AHEAD: Duration = Duration::from_millis(5);
 pub const FETCHED_AHEAD_MAX: usize = 128;
+pub const FETCHED_AHEAD_ALL_MAX: usize = 1024;
 
 /// Places of a pool for what a fetcher fetches, whoever has them now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +76,10 @@ impl Fetching {
         self.permits -= closed.map_or(0, |fetcher| fetcher.permits);
     }
 
-    pub(super) fn ahead(&self, key: FetcherKey) -> usize {
+    pub(super) fn places(&self, key: FetcherKey, slots: usize) -> Places {
         let others_wait = self.short.iter().any(|short| *short != key);
-        if others_wait { 0 } else { self.fetchers.get(&key).map_or(0, Fetcher::ahead) }
+        let ahead = self.fetchers.get(&key).filter(|_| !others_wait).map_or(0, Fetcher::ahead);
+        Places { slots, ahead: ahead.min(FETCHED_AHEAD_ALL_MAX / slots.max(1)) }
     }
 
     /// `room`: how much more could begin, or wait ahead, if no permit were out. Who asks for none waits for none.
