@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.clutch_process import clutch, environment
+from support.jobs_house import worker
 from support.redis_server import RedisServer
-from support.serve_process import make_server_certificate
+from support.serve_process import make_client_certificate, make_server_certificate
 
 
 def free_port() -> int:
@@ -51,3 +55,85 @@ def test_redis_and_its_sentinel_are_reached_with_tls(tmp_path: Path, certificate
             wary = clutch("jobs", "stats", "--store", url, cwd=tmp_path)
             assert wary.returncode != 0
             assert "TLS" in wary.stderr
+
+
+@contextlib.contextmanager
+def redis_with(folder: Path, certificate: Path, key: Path, *flags: str) -> Iterator[str]:
+    """The URL of a server that shows this certificate."""
+    server, port = RedisServer(folder), free_port()
+    with contextlib.ExitStack() as ends:
+        ends.callback(server.kill)
+        files = ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+        if "--tls-ca-cert-file" not in flags:
+            files += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no"]
+        server.start("--tls-port", str(port), *files, *flags)
+        yield f"rediss://localhost:{port}"
+
+
+def asked(folder: Path, url: str, **more: str) -> tuple[bool, str]:
+    """Whether the store can be had, and what is said."""
+    done = clutch("jobs", "stats", "--store", url, cwd=folder, env={**environment(), **more})
+    return done.returncode == 0, done.stderr
+
+
+def make(folder: Path, *commands: str) -> None:
+    for command in commands:
+        subprocess.run(shlex.split(command), cwd=folder, check=True, timeout=60, stderr=subprocess.DEVNULL)
+
+
+def test_an_authority_is_named_in_the_url(tmp_path: Path, certificates: Path) -> None:
+    with redis_with(tmp_path, certificates / "certificate.pem", certificates / "key.pem") as url:
+        is_there, said = asked(tmp_path, url)
+        assert not is_there and "signed by no authority that this machine knows: give the certificate" in said
+        assert asked(tmp_path, f"{url}?ca={certificates}/ca.pem") == (True, "")
+        assert asked(tmp_path, f"{url}?verify=none") == (True, "")
+        is_there, said = asked(tmp_path, f"{url}?ca={certificates}/none.pem")
+        assert not is_there and f"ca={certificates}/none.pem: No such file" in said
+        is_there, said = asked(tmp_path, f"{url}?ca={certificates}/own")
+        assert not is_there and "signed by no authority" in said
+        is_there, said = asked(tmp_path, f"{url}?ssl_cert_reqs=none")
+        assert not is_there and "write verify=none" in said
+        other = url.replace("localhost", "127.0.0.1")
+        is_there, said = asked(tmp_path, f"{other}?ca={certificates}/ca.pem")
+        assert not is_there and "for another host than 127.0.0.1" in said
+
+
+def test_a_server_whose_certificate_is_not_verified_is_warned_of(tmp_path: Path, certificates: Path) -> None:
+    shown = redis_with(tmp_path, certificates / "certificate.pem", certificates / "key.pem")
+    with shown as url, worker(tmp_path, f"{url}?verify=none") as server:
+        server.err.wait(r"its certificate is not verified \(verify=none\)")
+
+
+@pytest.mark.parametrize(
+    ("days", "constraint", "said"),
+    [
+        (3, "CA:TRUE", "it is that of an authority, as `openssl req -x509` makes it"),
+        (3, "CA:FALSE", None),
+        (-1, "CA:FALSE", "it has expired"),
+    ],
+)
+def test_self_signed_certificates(tmp_path: Path, days: int, constraint: str, said: str | None) -> None:
+    (tmp_path / "own").write_text(f"subjectAltName = DNS:localhost\nbasicConstraints = {constraint}\n")
+    make(
+        tmp_path,
+        "openssl req -newkey rsa:2048 -nodes -keyout k -out r -subj /CN=x",
+        f"openssl x509 -req -in r -signkey k -days {days} -extfile own -out c",
+    )
+    with redis_with(tmp_path, tmp_path / "c", tmp_path / "k") as url:
+        is_there, told = asked(tmp_path, f"{url}?ca={tmp_path}/c")
+        assert (is_there, told) == (True, "") if said is None else (not is_there and said in told), told
+
+
+def test_a_server_may_want_a_certificate(tmp_path: Path, certificates: Path) -> None:
+    theirs = tmp_path / "clients"
+    theirs.mkdir()
+    make_client_certificate(theirs)
+    authority = ("--tls-ca-cert-file", str(theirs / "ca.pem"), "--tls-auth-clients", "yes")
+    with redis_with(tmp_path, certificates / "certificate.pem", certificates / "key.pem", *authority) as url:
+        trusting = f"{url}?ca={certificates}/ca.pem"
+        is_there, said = asked(tmp_path, trusting)
+        assert not is_there and "it wants a certificate of its clients: give ?cert=FILE&key=FILE" in said, said
+        assert asked(tmp_path, f"{trusting}&cert={theirs}/client.pem&key={theirs}/client.key") == (True, "")
+        both = theirs / "both.pem"
+        both.write_text((theirs / "client.pem").read_text() + (theirs / "client.key").read_text())
+        assert asked(tmp_path, f"{trusting}&cert={both}") == (True, "")

@@ -44,6 +44,7 @@ pub(super) mod link;
 mod location;
 mod news;
 pub(super) mod record;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

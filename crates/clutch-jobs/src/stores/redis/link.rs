@@ -8,9 +8,8 @@
 mod discovery;
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
@@ -18,6 +17,7 @@ use redis::{Cmd, Connection, ConnectionLike, ErrorKind, RedisError, RedisResult,
 
 use self::discovery::Discovery;
 use super::location::Location;
+use super::tls;
 use crate::store::{Result, StoreError};
 
 /// Timeout of an answer, including the connect: a server that has stopped is noticed.
@@ -251,6 +251,12 @@ impl Link {
         }
         let identity = self.replace(&mut connection, &about).map_err(|error| told(&self.name, &error))?;
         *self.warnings.lock() = warnings(&self.name, &about);
+        if self.discovery.is_unverified() {
+            self.warnings.lock().push(format!(
+                "{}: its certificate is not verified (verify=none): whoever is between can read and change jobs",
+                self.name
+            ));
+        }
         if let Some(known) = self.schema {
             self.check_schema(&mut connection, known)?;
         }
@@ -404,7 +410,7 @@ fn named(cmd: &Cmd, error: RedisError) -> RedisError {
 
 fn may_pass(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
-    (error.is_io_error() && !is_nonsense(error))
+    (error.is_io_error() && tls::trouble(error).is_none())
         || error.is_connection_dropped()
         || error.code().is_some_and(|code| MAY_PASS.contains(&code))
         || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text))
@@ -415,10 +421,11 @@ pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
     if error.code() == Some(DAMAGED) {
         return StoreError::Damaged { store, reason: error.detail().unwrap_or_default().to_owned() };
     }
+    let trouble = tls::trouble(error);
     let reason = match error.kind() {
+        _ if trouble.is_some() => trouble.unwrap_or_default(),
         _ if error.is_timeout() => "it does not answer in time".to_owned(),
         ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
-        _ if is_nonsense(error) => format!("what answers does not do as a server with TLS does: {error}"),
         ErrorKind::Server(ServerErrorKind::Ask) => "its keys are being moved to another node of the cluster".to_owned(),
         ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
         _ => error.to_string(),
@@ -427,14 +434,6 @@ pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
         true => StoreError::Unavailable { store, reason },
         false => StoreError::Unusable { store, reason },
     }
-}
-
-/// Whether bytes came that mean nothing: a certificate that is not trusted, or no TLS at all.
-fn is_nonsense(error: &RedisError) -> bool {
-    // The library's errors share their cause.
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<Arc<dyn Error + Send + Sync>>());
-    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Whether the connection is of no more use, or leads to a server that is none.

@@ -2,6 +2,7 @@
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
+use super::tls::{self, Tls};
 use crate::store::{Result, StoreError};
 
 /// Default prefix of the keys.
@@ -35,6 +36,7 @@ pub struct Location {
     /// The server's user, password and database.
     pub settings: RedisConnectionInfo,
     pub prefix: String,
+    pub tls: Tls,
 }
 
 /// Way to find the server that has the jobs.
@@ -81,13 +83,16 @@ impl Location {
         if let Some(at) = parts.query.iter().position(|(name, _)| *name == "prefix") {
             prefix = checked(parts.query.remove(at).1)?;
         }
+        let tls = parts.tls()?;
         let (topology, infos) = match suffix {
             SENTINEL => parts.sentinels()?,
             CLUSTER => (Topology::Cluster, parts.nodes()?),
             _ => (Topology::Server, vec![parts.server()?]),
         };
         let settings = named(infos[0].redis_settings());
-        Ok(Location { topology, addresses: infos.iter().map(|info| info.addr().clone()).collect(), settings, prefix })
+        let addresses: Vec<_> = infos.iter().map(|info| verified(info.addr().clone(), !tls.is_unverified)).collect();
+        tls.check(&addresses[0]).map_err(|why| refused(&why))?;
+        Ok(Location { topology, addresses, settings, prefix, tls })
     }
 
     /// As people name it: a URL without user and password.
@@ -143,12 +148,26 @@ impl<'a> Parts<'a> {
         Parts { scheme, user, hosts, path, query, fragment }
     }
 
+    fn tls(&mut self) -> Result<Tls> {
+        if self.fragment == "#insecure" {
+            return Err(refused("#insecure is written ?verify=none here"));
+        }
+        let mut tls = Tls::default();
+        let mut left = Vec::new();
+        for (name, value) in self.query.drain(..) {
+            if !tls.take(name, value).map_err(|why| refused(&why))? {
+                left.push((name, value));
+            }
+        }
+        self.query = left;
+        Ok(tls)
+    }
+
     /// No option is left.
     fn finish(&self) -> Result<()> {
-        match self.query.first() {
-            None => Ok(()),
-            Some((name, _)) => Err(refused(&format!("its query has '{name}', which means nothing here"))),
-        }
+        let Some((name, _)) = self.query.first() else { return Ok(()) };
+        let meant = tls::meant(name).map(|meant| format!("; write {meant}")).unwrap_or_default();
+        Err(refused(&format!("its query has '{name}', which means nothing here{meant}")))
     }
 
     fn server(&mut self) -> Result<ConnectionInfo> {
@@ -216,6 +235,15 @@ pub(super) fn with_settings(address: &ConnectionAddr, settings: &RedisConnection
     Ok(address.clone().into_connection_info()?.set_redis_settings(settings.clone()))
 }
 
+fn verified(address: ConnectionAddr, is_verified: bool) -> ConnectionAddr {
+    match address {
+        ConnectionAddr::TcpTls { host, port, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: !is_verified, tls_params }
+        }
+        other => other,
+    }
+}
+
 /// Another server, that is reached in the same way.
 pub(super) fn with_host(like: &ConnectionAddr, host: &str, port: u16) -> ConnectionAddr {
     match like.clone() {
@@ -239,7 +267,8 @@ fn checked(prefix: &str) -> Result<String> {
 fn refused(why: &str) -> StoreError {
     StoreError::Refused(format!(
         "the URL of the store: {why}; allowed: redis://[:password@]host[:port][/db], rediss://…, redis+unix:///path, \
-         redis+sentinel://host[:port],…/NAME[/db], redis+cluster://host[:port],…, each with ?prefix=NAME"
+         redis+sentinel://host[:port],…/NAME[/db], redis+cluster://host[:port],…, each with ?prefix=NAME; with TLS also ?ca=FILE, \
+         ?cert=FILE&key=FILE, ?verify=none"
     ))
 }
 
@@ -275,6 +304,33 @@ mod tests {
         let settings = &location.settings;
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("me"), Some("s@cret"), 4));
         assert_eq!(location.prefix, "a:b");
+    }
+
+    #[test]
+    fn options_of_tls_are_taken_and_those_of_others_answered() {
+        let location = Location::parse("rediss+sentinel://h/main?ca=%2Fetc/ca.pem&prefix=p&cert=c&key=k").unwrap();
+        let tls = |ca: Option<&str>, cert: Option<&str>, key: Option<&str>| Tls {
+            ca: ca.map(str::to_owned),
+            cert: cert.map(str::to_owned),
+            key: key.map(str::to_owned),
+            is_unverified: false,
+        };
+        assert_eq!(location.tls, tls(Some("/etc/ca.pem"), Some("c"), Some("k")));
+        let any = Location::parse("rediss://h?verify=none").unwrap();
+        assert!(matches!(any.addresses[0], ConnectionAddr::TcpTls { insecure: true, .. }));
+        for (url, what) in [
+            ("rediss://h#insecure", "#insecure is written ?verify=none"),
+            ("rediss://h?ssl_cert_reqs=none", "write verify=none"),
+            ("rediss://h?ssl_ca_certs=x", "write ca=FILE"),
+            ("redis://h?ca=x", "need TLS: rediss://"),
+            ("rediss://h?verify=full", "verify=none is the only value"),
+            ("rediss://h?key=x", "key needs cert"),
+            ("rediss://h?ca=x&verify=none", "leave ca out"),
+            ("rediss://h?ca=", "ca is the path of a file"),
+        ] {
+            let error = Location::parse(url).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
     }
 
     #[test]

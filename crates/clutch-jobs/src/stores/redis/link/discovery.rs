@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::sync::Mutex;
 use redis::{
-    Client, Connection, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value,
+    Connection, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value,
 };
 
 use super::super::location::{Location, Topology, with_host, with_settings};
 use super::super::record::{list, text};
+use super::super::tls::Tls;
 
 /// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,6 +49,10 @@ impl Discovery {
         Discovery { location: location.clone(), root: root.to_owned(), known }
     }
 
+    pub fn is_unverified(&self) -> bool {
+        self.location.tls.is_unverified
+    }
+
     /// A connection to the server that has the jobs.
     pub fn connect(&self, until: Instant) -> RedisResult<Connection> {
         let mut search = Search { until, tried: Vec::new() };
@@ -56,7 +61,7 @@ impl Discovery {
         let known = self.known.lock().clone();
         for address in &known {
             let found = match &self.location.topology {
-                Topology::Server => search.open(address, &self.location.settings).map(|made| Some((made, Vec::new()))),
+                Topology::Server => search.open(address, &self.location).map(|made| Some((made, Vec::new()))),
                 Topology::Sentinel { primary, settings } => self.primary(&mut search, address, settings, primary),
                 Topology::Cluster => self.node(&mut search, address.clone()),
             };
@@ -91,7 +96,7 @@ impl Discovery {
         settings: &RedisConnectionInfo,
         name: &str,
     ) -> RedisResult<Found> {
-        let mut connection = open(sentinel, settings, SENTINEL_TIMEOUT, search.until)?;
+        let mut connection = open(&self.location.tls, sentinel, settings, SENTINEL_TIMEOUT, search.until)?;
         connection.set_read_timeout(Some(SENTINEL_TIMEOUT))?;
         let mut ask = redis::cmd("SENTINEL");
         let told: Option<(String, u16)> = ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name).query(&mut connection)?;
@@ -101,7 +106,7 @@ impl Discovery {
         if search.tried.contains(&address) {
             return Ok(None);
         }
-        let mut connection = search.open(&address, &self.location.settings)?;
+        let mut connection = search.open(&address, &self.location)?;
         check_is_primary(&mut connection)?;
         Ok(Some((connection, vec![sentinel.clone()])))
     }
@@ -113,7 +118,7 @@ impl Discovery {
             if search.tried.contains(&address) {
                 break;
             }
-            let mut connection = search.open(&address, &self.location.settings)?;
+            let mut connection = search.open(&address, &self.location)?;
             match redis::cmd("EXISTS").arg(&self.root).query::<Value>(&mut connection) {
                 Ok(_) => {
                     let mut nodes = vec![address.clone()];
@@ -128,9 +133,9 @@ impl Discovery {
 }
 
 impl Search {
-    fn open(&mut self, address: &ConnectionAddr, settings: &RedisConnectionInfo) -> RedisResult<Connection> {
+    fn open(&mut self, address: &ConnectionAddr, location: &Location) -> RedisResult<Connection> {
         self.tried.push(address.clone());
-        let connection = open(address, settings, CONNECT_TIMEOUT, self.until)?;
+        let connection = open(&location.tls, address, &location.settings, CONNECT_TIMEOUT, self.until)?;
         connection.set_read_timeout(Some(CONNECT_TIMEOUT))?;
         connection.set_write_timeout(Some(CONNECT_TIMEOUT))?;
         Ok(connection)
@@ -138,6 +143,7 @@ impl Search {
 }
 
 fn open(
+    tls: &Tls,
     address: &ConnectionAddr,
     settings: &RedisConnectionInfo,
     at_most: Duration,
@@ -147,7 +153,7 @@ fn open(
     if left.is_zero() {
         return Err(io::Error::from(io::ErrorKind::TimedOut).into());
     }
-    Client::open(with_settings(address, settings)?)?.get_connection_with_timeout(left)
+    tls.client(with_settings(address, settings)?)?.get_connection_with_timeout(left)
 }
 
 /// A sentinel may name a primary that was one.
