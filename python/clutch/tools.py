@@ -38,7 +38,7 @@ PRIORITY_MAX = 9
 RETRIES_MAX = 1_000_000
 SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
-NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
+NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+((::|[.-]+)\w+)*", re.ASCII)
 NAME_OF_CLASS = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)[^\W\d]\w*([.][^\W\d]\w*)*")
 SHOWN_CHARACTERS_MAX = 200
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -234,8 +234,8 @@ class ToolOptions:
     def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and NAME.fullmatch(self.name)):
             raise ValueError(
-                f"name {shortened(self.name)}: allowed are up to {NAME_CHARACTERS_MAX} letters, digits, '_', '-' and "
-                "'.', not at the ends"
+                f"name {shortened(self.name)}: allowed are up to {NAME_CHARACTERS_MAX} letters, digits, '_', '-', "
+                "'.' and '::', not at the ends"
             )
         for name in ("serial", "main_thread"):
             if not isinstance(value := getattr(self, name), bool):

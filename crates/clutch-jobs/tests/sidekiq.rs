@@ -235,6 +235,29 @@ fn a_failure_is_retried_with_all_its_fields_and_dead_at_last() {
 }
 
 /// A client may give an id twice, and even the same job.
+/// As Rails writes them.
+#[test]
+fn a_job_of_active_job_is_that_of_its_class_and_its_wrapper_stays() {
+    let Some(mut site) = site() else { return };
+    for class in ["Sidekiq::ActiveJob::Wrapper", "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"] {
+        let wrapper = format!(
+            r#""class":"{class}","wrapped":"Mail::WelcomeJob","args":[{{"job_class":"Mail::WelcomeJob","job_id":"2b8a4a5e","arguments":[7,{{"language":"de","_aj_ruby2_keywords":["language"]}}],"executions":0,"locale":"en"}}]"#
+        );
+        site.push(&format!(r#"{{"retry":3,"queue":"default",{wrapper},"jid":"b4a577edbccf1d805744efa9"}}"#));
+        let claimed = site.claim();
+        assert_eq!(claimed.tool, "Mail::WelcomeJob");
+        assert_eq!(claimed.arguments, r#"{"args":[7],"kwargs":{"language":"de"}}"#);
+        site.end(&claimed, Ending::Failed(error()), NOW);
+        let (text, _) = site.filed("retry").remove(0);
+        assert!(text.contains(&wrapper), "{text}");
+        let found = site.store.get(&claimed.id).unwrap().unwrap();
+        assert_eq!((found.tool.as_str(), found.state), ("Mail::WelcomeJob", State::Scheduled));
+        let refused = site.store.change(&claimed.id, Change::RetryWith(r#"{"args":[],"kwargs":{}}"#), NOW).unwrap_err();
+        assert!(refused.to_string().contains("its arguments are ActiveJob's"), "{refused}");
+        assert!(site.store.change(&claimed.id, Change::Delete, NOW).unwrap());
+    }
+}
+
 #[test]
 fn two_jobs_with_one_id_run_once_each() {
     let Some(mut site) = site() else { return };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import os
 import sqlite3
 import sys
@@ -99,6 +100,11 @@ def end_as(how: str, raised: bool) -> object:
     if raised:
         raise ends[how]
     return ends[how]
+
+
+@tool(name="Mail::WelcomeJob")
+def welcome(user: int, language: str = "en") -> None:
+    RAN.append((user, language))
 
 
 @tool(give_up_on=("LookupError",))
@@ -407,6 +413,17 @@ def test_the_name_of_a_tool_is_its_jobs(jobs: Jobs) -> None:
     job = jobs.enqueue(other_module("@tool(name='mail.send-1')"), "there")
     found = jobs.get(job)
     assert found is not None and found.tool == "mail.send-1"
+
+
+def test_a_tool_may_have_the_name_of_a_class_of_ruby(redis: RedisServer) -> None:
+    """Rails enqueues it, in a wrapper of ActiveJob."""
+    store = Jobs(redis.url.replace("redis+unix", "sidekiq+unix"))
+    inner = {"job_class": "Mail::WelcomeJob", "arguments": [7, {"language": "de", "_aj_ruby2_keywords": ["language"]}]}
+    job = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "Mail::WelcomeJob", "args": [inner]}
+    redis.ask("SADD", "queues", "default")
+    redis.ask("LPUSH", "queue:default", json.dumps({**job, "jid": "a" * 24, "queue": "default", "retry": 3}))
+    assert drain(store, target=sys.modules[__name__]).completed == 1
+    assert RAN == [(7, "de")]
 
 
 @pytest.mark.parametrize("name", ["", ".a", "a.", "a b", "a/b", "é", "x" * 201, 7, "a\n"])

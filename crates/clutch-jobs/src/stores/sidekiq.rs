@@ -11,6 +11,7 @@
 //! keyword arguments, or limits of queues: what asks for one is refused. There is no index of jobs, so whoever looks for one
 //! goes through all. A pause of a queue is Sidekiq Pro's set `paused`.
 
+mod active_job;
 mod address;
 mod heads;
 mod payload;

@@ -11,6 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::active_job::Wrapped;
 use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
 use crate::store::{Result, StoreError};
 
@@ -125,12 +126,21 @@ impl Payload {
         format!(r#"{{"args":{},"kwargs":{{}}}}"#, self.args().map_or("[]", RawValue::get))
     }
 
+    /// Set if ActiveJob has put it there.
+    fn wrapped(&self) -> Option<Wrapped> {
+        Wrapped::of(&self.text("class")?, self.args()?)
+    }
+
     pub fn claimed(&self, queue: String) -> Claimed {
+        let (tool, arguments) = match self.wrapped() {
+            Some(wrapped) => (wrapped.class, wrapped.arguments),
+            None => (self.text("class").unwrap_or_default(), self.arguments()),
+        };
         Claimed {
             id: self.jid(),
             queue,
-            tool: self.text("class").unwrap_or_default(),
-            arguments: self.arguments(),
+            tool,
+            arguments,
             priority: 0,
             attempt: self.attempt(),
             attempts_max: self.attempts_max(),
@@ -262,6 +272,11 @@ impl Payload {
     /// Refuses what this format has no place for.
     pub fn set_arguments(&mut self, arguments: &str) -> Result<()> {
         let tool = self.text("class").unwrap_or_default();
+        if self.wrapped().is_some() {
+            return Err(StoreError::Refused(format!(
+                "job of '{tool}': its arguments are ActiveJob's, and cannot be replaced: enqueue another job"
+            )));
+        }
         self.set("args", positional(&tool, arguments)?);
         Ok(())
     }
