@@ -104,14 +104,19 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
          CREATE TABLE app_orders (job INTEGER REFERENCES clutch_jobs (id)); INSERT INTO app_orders VALUES (3);",
     )
     .unwrap();
+    old.execute("UPDATE clutch_jobs SET key = 'k', key_limit = 2 WHERE id IN (1, 2)", []).unwrap();
     old.close().unwrap();
     let store = open();
+    let keyed = NewJob { key: Some("k".to_owned()), key_limit: 2, ..job() };
+    let held = store.enqueue(std::slice::from_ref(&keyed), NOW).unwrap().remove(0).id;
+    assert_eq!(claim(&*store, 9), ["2"], "two of its key run");
+    assert!(store.change(&held, Change::Delete, NOW).unwrap());
     assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW).unwrap().rescued, 0, "a program of before may still run it");
     let lapsed = [Lapsed { holder: "gone".to_owned(), renewals: 0 }];
     assert_eq!(store.look_after(&KEEP, 100, &[], &lapsed, NOW).unwrap().rescued, 1);
     assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 61_000).unwrap().pruned, 1);
     assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 91_000).unwrap().pruned, 1, "its result was kept");
-    assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "78", "no id is given twice");
+    assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "79", "no id is given twice");
     assert_eq!(store.queues().unwrap()[0].running_max, Some(3));
     let tick = Tick { name: "nightly".to_owned(), at: 4, job: None };
     assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [5]);
@@ -129,7 +134,38 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
     let mine = "SELECT count(*) FROM sqlite_schema WHERE name IN ('app_told', 'app_by_tool')";
     assert_eq!(other.query_row(mine, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     let count = |of: &str| other.query_row(&format!("SELECT count(*) FROM {of}"), [], |row| row.get::<_, i64>(0));
-    assert_eq!((count("app_waiting").unwrap(), count("clutch_starts").unwrap()), (3, 0));
+    assert_eq!((count("app_waiting").unwrap(), count("clutch_starts").unwrap()), (2, 0));
+}
+
+/// Whatever becomes of a job, and whoever changes its row.
+#[test]
+fn the_jobs_of_a_key_that_may_run_are_counted() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let keyed = |key: &str| NewJob { key: Some(key.to_owned()), key_limit: 2, unique: Some(key.to_owned()), ..job() };
+    let other = Connection::open(&path).unwrap();
+    let counts = || {
+        let wrong = "SELECT count(*) FROM (SELECT key, count(*) AS n FROM clutch_jobs WHERE key IS NOT NULL AND held = 0 \
+                     AND state < 3 GROUP BY key) FULL JOIN clutch_keys USING (key) WHERE n IS NOT active";
+        assert_eq!(other.query_row(wrong, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+        other.query_row("SELECT coalesce(sum(active), 0) FROM clutch_keys", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    store.enqueue(&vec![NewJob { unique: None, ..keyed("a") }; 5], NOW).unwrap();
+    let again = store.enqueue(&[keyed("b"), keyed("b")], NOW).unwrap().remove(0).id;
+    assert_eq!(counts(), 3);
+    let claimed = claim(&*store, 1).remove(0);
+    assert!(store.change(&again, Change::Cancel, NOW).unwrap());
+    assert!(store.change(&claimed, Change::Cancel, NOW).unwrap());
+    assert_eq!(counts(), 2);
+    store.enqueue(&[keyed("b")], NOW).unwrap();
+    assert!(!store.change(&again, Change::Retry, NOW).unwrap(), "another of the same is there");
+    assert_eq!(counts(), 3);
+    other.execute("UPDATE clutch_jobs SET key = 'c' WHERE id = 2", []).unwrap();
+    other.execute("UPDATE clutch_jobs SET key = NULL WHERE id = 1", []).unwrap();
+    other.execute("DELETE FROM clutch_jobs WHERE key = 'b'", []).unwrap();
+    counts();
+    other.execute("DELETE FROM clutch_jobs", []).unwrap();
+    assert_eq!(counts(), 0);
 }
 
 /// A program that has the file open while a newer version changes its tables writes nothing more.

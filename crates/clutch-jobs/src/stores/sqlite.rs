@@ -518,9 +518,8 @@ fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusql
 }
 
 /// Condition of a job that becomes available and waits for others of its key.
-const IS_HELD: &str = "key IS NOT NULL AND (held = 1 OR state > 2) AND key_limit <= (\
-                       SELECT count(*) FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key \
-                       AND other.key IS NOT NULL AND other.held = 0 AND other.state < 3)";
+const IS_HELD: &str = "key IS NOT NULL AND (held = 1 OR state > 2) AND \
+                       key_limit <= coalesce((SELECT active FROM clutch_keys WHERE clutch_keys.key = clutch_jobs.key), 0)";
 
 /// The next jobs with this key may begin, as far as the limit of each allows.
 fn release(transaction: &Transaction<'_>, key: Option<&str>) -> rusqlite::Result<()> {
@@ -528,7 +527,7 @@ fn release(transaction: &Transaction<'_>, key: Option<&str>) -> rusqlite::Result
     let mut next = transaction.prepare_cached(
         "UPDATE clutch_jobs SET held = 0 WHERE id = (\
          SELECT id FROM clutch_jobs WHERE key = ?1 AND state = 1 AND held = 1 ORDER BY rank, id LIMIT 1) \
-         AND key_limit > (SELECT count(*) FROM clutch_jobs WHERE key = ?1 AND key IS NOT NULL AND held = 0 AND state < 3)",
+         AND key_limit > coalesce((SELECT active FROM clutch_keys WHERE key = ?1), 0)",
     )?;
     while next.execute([key])? > 0 {}
     Ok(())

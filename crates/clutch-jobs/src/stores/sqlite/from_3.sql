@@ -62,7 +62,6 @@ CREATE INDEX clutch_jobs_scheduled ON clutch_jobs (due_at) WHERE state = 0;
 CREATE INDEX clutch_jobs_running ON clutch_jobs (queue) WHERE state = 2;
 CREATE INDEX clutch_jobs_ended ON clutch_jobs (delete_at) WHERE state > 2;
 CREATE INDEX clutch_jobs_held ON clutch_jobs (key, rank, id) WHERE held = 1 AND state = 1;
-CREATE INDEX clutch_jobs_keyed ON clutch_jobs (key) WHERE key IS NOT NULL AND held = 0 AND state < 3;
 CREATE UNIQUE INDEX clutch_jobs_unique ON clutch_jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
 CREATE TABLE clutch_links (
     child INTEGER NOT NULL,
@@ -74,6 +73,29 @@ CREATE TABLE clutch_links (
 );
 CREATE INDEX clutch_links_behind ON clutch_links (parent, state, child, nr);
 CREATE TABLE clutch_passing (parent INTEGER PRIMARY KEY, state INTEGER NOT NULL);
+CREATE TABLE clutch_keys (key TEXT PRIMARY KEY, active INTEGER NOT NULL);
+CREATE TRIGGER clutch_keys_gain AFTER INSERT ON clutch_jobs
+WHEN NEW.key IS NOT NULL AND NEW.held = 0 AND NEW.state < 3
+BEGIN
+    INSERT OR IGNORE INTO clutch_keys VALUES (NEW.key, 0);
+    UPDATE clutch_keys SET active = active + 1 WHERE key = NEW.key;
+END;
+CREATE TRIGGER clutch_keys_change AFTER UPDATE OF key, held, state ON clutch_jobs
+WHEN OLD.key IS NOT NEW.key
+    OR (OLD.key IS NOT NULL AND (OLD.held = 0 AND OLD.state < 3) <> (NEW.held = 0 AND NEW.state < 3))
+BEGIN
+    UPDATE clutch_keys SET active = active - 1 WHERE key = OLD.key AND OLD.held = 0 AND OLD.state < 3;
+    INSERT OR IGNORE INTO clutch_keys SELECT NEW.key, 0 WHERE NEW.key IS NOT NULL AND NEW.held = 0 AND NEW.state < 3;
+    UPDATE clutch_keys SET active = active + 1 WHERE key = NEW.key AND NEW.held = 0 AND NEW.state < 3;
+    DELETE FROM clutch_keys WHERE key = OLD.key AND active <= 0;
+END;
+CREATE TRIGGER clutch_keys_loss AFTER DELETE ON clutch_jobs
+WHEN OLD.key IS NOT NULL AND OLD.held = 0 AND OLD.state < 3
+BEGIN
+    UPDATE clutch_keys SET active = active - 1 WHERE key = OLD.key;
+    DELETE FROM clutch_keys WHERE key = OLD.key AND active <= 0;
+END;
+INSERT INTO clutch_keys SELECT key, count(*) FROM clutch_jobs WHERE key IS NOT NULL AND held = 0 AND state < 3 GROUP BY key;
 ALTER TABLE clutch_queues RENAME TO clutch_queues_3;
 CREATE TABLE clutch_queues (name TEXT PRIMARY KEY, is_paused INTEGER NOT NULL DEFAULT 0, running_max INTEGER, rate TEXT);
 INSERT INTO clutch_queues SELECT name, is_paused, running_max, rate FROM clutch_queues_3;

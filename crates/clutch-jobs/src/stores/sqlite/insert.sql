@@ -5,8 +5,7 @@ INSERT INTO clutch_jobs (
     key_rate, result_ms, options, follows, runs_anyway
 ) VALUES (
     :state, :queue, :rank,
-    :key IS NOT NULL AND (:state < 1 OR :key_limit <= (
-        SELECT count(*) FROM clutch_jobs WHERE key = :key AND key IS NOT NULL AND held = 0 AND state < 3)),
+    :key IS NOT NULL AND (:state < 1 OR :key_limit <= coalesce((SELECT active FROM clutch_keys WHERE key = :key), 0)),
     :tool, :arguments, :attempts_max, :created_at, :due_at, :deadline_at, :unique_key, :key, :key_limit, :key_rate,
     :result_ms, :options, :follows, :runs_anyway
 )

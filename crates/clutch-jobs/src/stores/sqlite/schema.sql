@@ -46,7 +46,6 @@ CREATE INDEX IF NOT EXISTS clutch_jobs_scheduled ON clutch_jobs (due_at) WHERE s
 CREATE INDEX IF NOT EXISTS clutch_jobs_running ON clutch_jobs (queue) WHERE state = 2;
 CREATE INDEX IF NOT EXISTS clutch_jobs_ended ON clutch_jobs (delete_at) WHERE state > 2;
 CREATE INDEX IF NOT EXISTS clutch_jobs_held ON clutch_jobs (key, rank, id) WHERE held = 1 AND state = 1;
-CREATE INDEX IF NOT EXISTS clutch_jobs_keyed ON clutch_jobs (key) WHERE key IS NOT NULL AND held = 0 AND state < 3;
 CREATE UNIQUE INDEX IF NOT EXISTS clutch_jobs_unique ON clutch_jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
 
 -- Which jobs come after which: flow.rs.
@@ -62,6 +61,31 @@ CREATE INDEX IF NOT EXISTS clutch_links_behind ON clutch_links (parent, state, c
 
 -- Jobs whose end is to be passed on, and what it makes of the links behind them.
 CREATE TABLE IF NOT EXISTS clutch_passing (parent INTEGER PRIMARY KEY, state INTEGER NOT NULL);
+
+-- Of each key, how many of its jobs run or may: those that are not held and have not ended. Kept by triggers, since jobs
+-- are also enqueued on connections of the user's.
+CREATE TABLE IF NOT EXISTS clutch_keys (key TEXT PRIMARY KEY, active INTEGER NOT NULL);
+CREATE TRIGGER IF NOT EXISTS clutch_keys_gain AFTER INSERT ON clutch_jobs
+WHEN NEW.key IS NOT NULL AND NEW.held = 0 AND NEW.state < 3
+BEGIN
+    INSERT OR IGNORE INTO clutch_keys VALUES (NEW.key, 0);
+    UPDATE clutch_keys SET active = active + 1 WHERE key = NEW.key;
+END;
+CREATE TRIGGER IF NOT EXISTS clutch_keys_change AFTER UPDATE OF key, held, state ON clutch_jobs
+WHEN OLD.key IS NOT NEW.key
+    OR (OLD.key IS NOT NULL AND (OLD.held = 0 AND OLD.state < 3) <> (NEW.held = 0 AND NEW.state < 3))
+BEGIN
+    UPDATE clutch_keys SET active = active - 1 WHERE key = OLD.key AND OLD.held = 0 AND OLD.state < 3;
+    INSERT OR IGNORE INTO clutch_keys SELECT NEW.key, 0 WHERE NEW.key IS NOT NULL AND NEW.held = 0 AND NEW.state < 3;
+    UPDATE clutch_keys SET active = active + 1 WHERE key = NEW.key AND NEW.held = 0 AND NEW.state < 3;
+    DELETE FROM clutch_keys WHERE key = OLD.key AND active <= 0;
+END;
+CREATE TRIGGER IF NOT EXISTS clutch_keys_loss AFTER DELETE ON clutch_jobs
+WHEN OLD.key IS NOT NULL AND OLD.held = 0 AND OLD.state < 3
+BEGIN
+    UPDATE clutch_keys SET active = active - 1 WHERE key = OLD.key;
+    DELETE FROM clutch_keys WHERE key = OLD.key AND active <= 0;
+END;
 
 CREATE TABLE IF NOT EXISTS clutch_queues (
     name TEXT PRIMARY KEY,
