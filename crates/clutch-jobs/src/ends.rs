@@ -220,7 +220,7 @@ impl Heirs {
             if !ended.is_empty() {
                 let completed = ended.iter().map(|(_, id, attempt)| Settled::completed(id.clone(), *attempt)).collect();
                 let report = Report { settled: completed, ..report.clone() };
-                let round = store.round(&runner, &report, &Want::default(), job::now())?;
+                let round = store.round(&runner, &report, &Want::default(), store.now())?;
                 settled += ended.len() - round.lost.len().min(ended.len());
                 for (index, ..) in ended {
                     let _ = file.write_all_at(&[0; PLACE_BYTES], offset(index));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::sys;
 
-use crate::job::{self, NewJob};
+use crate::job::NewJob;
 use crate::store::{Enqueued, Result, Store, StoreError};
 
 /// Strategy by which callers share connections.
@@ -154,19 +154,19 @@ impl Enqueuer {
     }
 
     /// All of the jobs or none; blocks until the store has confirmed it.
-    pub fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        self.check(&jobs)?;
+    pub fn enqueue(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        self.check(&mut jobs)?;
         match self.strategy {
-            Strategy::Single => self.stores[0].enqueue(&jobs, job::now()),
+            Strategy::Single => self.stores[0].enqueue(&jobs, self.stores[0].now()),
             Strategy::Pool => {
                 let at = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9) % self.stores.len();
-                self.stores[at].enqueue(&jobs, job::now())
+                self.stores[at].enqueue(&jobs, self.stores[at].now())
             }
             Strategy::Checkout => {
                 let mut free = self.freed.wait(self.free.lock(), |free| !free.is_empty());
                 let at = free.pop().unwrap_or_default();
                 drop(free);
-                let enqueued = self.stores[at].enqueue(&jobs, job::now());
+                let enqueued = self.stores[at].enqueue(&jobs, self.stores[at].now());
                 self.free.lock().push(at);
                 self.freed.notify_one();
                 enqueued
@@ -176,8 +176,8 @@ impl Enqueuer {
     }
 
     /// Returns at once; `done` is called by a thread that serves the store. It must not block.
-    pub fn enqueue_soon(self: &Arc<Enqueuer>, jobs: Vec<NewJob>, done: Done) -> Result<()> {
-        self.check(&jobs)?;
+    pub fn enqueue_soon(self: &Arc<Enqueuer>, mut jobs: Vec<NewJob>, done: Done) -> Result<()> {
+        self.check(&mut jobs)?;
         let mut line = self.line.lock();
         if !line.has_thread {
             let this = Arc::downgrade(self);
@@ -230,12 +230,14 @@ impl Enqueuer {
     }
 
     /// Before a job joins others, which it would take along.
-    fn check(&self, jobs: &[NewJob]) -> Result<()> {
+    fn check(&self, jobs: &mut [NewJob]) -> Result<()> {
         if jobs.len() > JOBS_MAX {
             let count = jobs.len();
             return Err(StoreError::Refused(format!("{count} jobs at a time: at most {JOBS_MAX} are taken")));
         }
-        jobs.iter().try_for_each(|job| {
+        let now = self.stores[0].now();
+        jobs.iter_mut().try_for_each(|job| {
+            job.begin_at(now);
             job.check().map_err(StoreError::Refused)?;
             self.stores[0].check(job)
         })
@@ -265,7 +267,7 @@ impl Enqueuer {
     fn tell_each(&self, mut jobs: &[NewJob], waiting: Vec<(usize, Waiting)>) {
         for (count, waiting) in waiting {
             let (own, others) = jobs.split_at(count);
-            waiting.tell(self.stores[0].enqueue(own, job::now()));
+            waiting.tell(self.stores[0].enqueue(own, self.stores[0].now()));
             jobs = others;
         }
     }
@@ -273,7 +275,7 @@ impl Enqueuer {
     /// Enqueues, and hands the lead on.
     fn trip(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
         let since = Instant::now();
-        let enqueued = self.stores[0].enqueue(jobs, job::now());
+        let enqueued = self.stores[0].enqueue(jobs, self.stores[0].now());
         let mut line = self.line.lock();
         let failed = match &enqueued {
             Err(StoreError::Unavailable { .. }) if since.elapsed() >= SLOW => std::mem::take(&mut line.entries),

@@ -41,6 +41,9 @@ clutch_pool::facts! {
     /// A part of the store is damaged and left alone until somebody has mended it; the rest goes on. Once, until it is mended.
     "store_damaged" LIVES StoreDamaged { front: Arc<str>, store: String, reason: String }
 
+    /// The clock of this machine is more than five seconds ahead of the store's, or behind it (negative), by which its jobs go.
+    "clock_differs" LIVES ClockDiffers { front: Arc<str>, store: String, ahead_s: f64 }
+
     /// The store is available again.
     "store_recovered" LIVES StoreRecovered { front: Arc<str>, store: String }
 }

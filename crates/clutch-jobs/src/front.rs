@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cron::{CronEntry, EntryOptions, WrongEntry};
 use crate::ends;
 use crate::fetcher::Lanes;
-use crate::job::{self, State};
+use crate::job::State;
 use crate::runner::{Config, Runs, Stats, ToolStats};
 use crate::store::{Change, Keep, QueueChange, QueueStats, Store, StoreError};
 use crate::stores;
@@ -54,8 +54,9 @@ fn read(text: &str) -> serde_json::Result<Box<dyn Start>> {
 
 impl Start for JobsConfig {
     fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
-        let (place, now) = (context.place(), job::now());
+        let place = context.place();
         let store = stores::shared(&self.store, 0).map_err(|error| error.at(&place))?;
+        let now = store.now();
         for warning in store.warnings() {
             context.warnings.note(format!("{}: {warning}", context.name));
         }
@@ -129,7 +130,7 @@ impl Front for JobsFront {
 impl Member for JobsFront {
     fn unready(&self) -> Option<Value> {
         let stats = self.runs.stats();
-        let reason = stats.reason.or(stats.damaged)?;
+        let reason = stats.reason.or(stats.damaged).or(stats.clock)?;
         Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
     }
 
@@ -177,7 +178,7 @@ impl JobsFront {
 
     fn change(&self, job: &str, change: Change<'_>) -> Result<String, ActError> {
         let shown = shown(job);
-        let is_changed = self.store.change(job, change, job::now()).map_err(not_done)?;
+        let is_changed = self.store.change(job, change, self.store.now()).map_err(not_done)?;
         match self.store.get(job).map_err(not_done)? {
             // A running job is not cancelled before it has ended.
             Some(found) if is_changed && found.state == State::Running => Ok(format!("job {shown} is told to stop")),
@@ -240,7 +241,7 @@ impl JobsFront {
 
     /// Returns the figures of a queue of the whole store.
     fn of_queue(&self, queue: &QueueStats) -> [Figure; 5] {
-        let waited_s = queue.oldest_at.map_or(0, |at| (job::now() - at).max(0) as u64 / 1000);
+        let waited_s = queue.oldest_at.map_or(0, |at| (self.store.now() - at).max(0) as u64 / 1000);
         [
             ("jobs_available", "Jobs that wait for a slot, in the whole store", queue.available),
             ("jobs_waiting", "Jobs that wait for others to complete, in the whole store", queue.waiting),

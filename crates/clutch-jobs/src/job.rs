@@ -58,6 +58,11 @@ pub fn now() -> Millis {
     }
 }
 
+/// Whether tests have stopped it.
+pub(crate) fn stands_still() -> bool {
+    STANDS_AT.load(Ordering::Relaxed) != 0
+}
+
 /// For tests: [`now`] is this in all of the process, until it is told otherwise; None: it goes again. Returns what was told
 /// before.
 pub fn stand_still(at: Option<Millis>) -> Option<Millis> {
@@ -212,9 +217,15 @@ pub struct NewJob {
     /// None: at once.
     #[serde(default)]
     pub scheduled_at: Option<Millis>,
+    /// In place of `scheduled_at`: from the enqueue.
+    #[serde(default)]
+    pub delay_ms: Option<Millis>,
     /// Time after which the job is not started, and at which it is interrupted.
     #[serde(default)]
     pub deadline_at: Option<Millis>,
+    /// In place of `deadline_at`: from when it is due.
+    #[serde(default)]
+    pub deadline_ms: Option<Millis>,
     /// While another job with this key has not ended, there is no second one.
     #[serde(default)]
     pub unique: Option<String>,
@@ -281,7 +292,9 @@ impl NewJob {
             attempts_max: 1,
             backoff: Backoff::default(),
             scheduled_at: None,
+            delay_ms: None,
             deadline_at: None,
+            deadline_ms: None,
             unique: None,
             key: None,
             key_limit: 1,
@@ -298,6 +311,16 @@ impl NewJob {
     /// Returns how many jobs it comes after.
     pub fn follows(&self) -> usize {
         self.after.len() + self.after_previous
+    }
+
+    /// Makes times of durations, by the clock of its store.
+    pub fn begin_at(&mut self, now: Millis) {
+        if let Some(delay) = self.delay_ms.take() {
+            self.scheduled_at = Some(now.saturating_add(delay));
+        }
+        if let Some(time) = self.deadline_ms.take() {
+            self.deadline_at = Some(self.scheduled_at.unwrap_or(now).saturating_add(time));
+        }
     }
 
     /// Returns the size of what its user gives with it, in bytes.
@@ -628,6 +651,16 @@ mod tests {
         let after = |attempt| Backoff::Polynomial.after(attempt, 0.0);
         assert_eq!([after(1), after(2), after(3), after(25)], [15_000, 16_000, 31_000, 331_791_000]);
         assert_eq!(Backoff::Polynomial.after(1, 0.5), 20_000);
+    }
+
+    #[test]
+    fn durations_are_counted_by_the_clock_of_the_store() {
+        let mut job = NewJob::new("q", "t", RawValue::NULL.to_owned());
+        (job.delay_ms, job.deadline_ms) = (Some(500), Some(i64::MAX));
+        job.begin_at(1000);
+        assert_eq!((job.scheduled_at, job.deadline_at, job.delay_ms), (Some(1500), Some(i64::MAX), None));
+        job.begin_at(9000);
+        assert_eq!(job.scheduled_at, Some(1500), "once");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::cron::CronEntry;
 use crate::ends::{Ends, Place};
 use crate::facts::{JobsLapsed, JobsUnsettled, ToolMissing};
 use crate::fetcher::{self, Fetcher, Lanes};
-use crate::job::{self, Claimed, Ending, JobId, Millis, Settled, State, settle};
+use crate::job::{Claimed, Ending, JobId, Millis, Settled, State, settle};
 use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, Want};
 
@@ -106,6 +106,8 @@ pub struct Stats {
     pub reason: Option<String>,
     /// What the store has set aside since somebody has damaged it; the rest goes on.
     pub damaged: Option<String>,
+    /// That this machine's clock is not that of the store.
+    pub clock: Option<String>,
 }
 
 impl Stats {
@@ -382,7 +384,7 @@ impl Loop {
         let places = std::mem::take(&mut self.places);
         let report = Report { noted: noted.values().cloned().collect(), settled, keep };
         self.runner.round += 1;
-        let round = self.shared.store.round(&self.runner, &report, &want, job::now());
+        let round = self.shared.store.round(&self.runner, &report, &want, self.shared.store.now());
         let now = Instant::now();
         self.permits.give_back(limit - round.as_ref().map_or(0, |round| round.claimed.len()).min(limit));
         match round {
@@ -422,7 +424,7 @@ impl Loop {
         let running = self.running.values().filter(|one| !one.is_dropped).map(|one| one.job.id.clone());
         let held: Vec<JobId> = running.chain(self.settled.iter().map(|settled| settled.id.clone())).collect();
         let now = Instant::now();
-        let renewed = self.shared.store.renew(&self.runner, &held, job::now());
+        let renewed = self.shared.store.renew(&self.runner, &held, self.shared.store.now());
         match renewed {
             Ok(Some(renewed)) => {
                 self.shared.works(RENEWAL);
@@ -483,11 +485,12 @@ impl Loop {
         let ends = self.ends.as_mut().filter(|_| job.result_ms == 0);
         let place = ends.and_then(|ends| ends.note(&job.id, job.attempt));
         let mark = self.ends.as_ref().zip(place).map(|(ends, place)| ends.mark(place));
+        let now = self.shared.store.now();
         let submitted =
-            self.function(&job.tool).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply));
+            self.function(&job.tool).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply, now));
         match submitted {
             Ok(work) => {
-                let waited = (job::now() - job.due_at).max(0) as f64 / 1000.0;
+                let waited = (now - job.due_at).max(0) as f64 / 1000.0;
                 self.shared.stats.lock().waits.entry(job.queue.clone()).or_default().add(waited);
                 let id = self.permits.submit(work);
                 let running = RunningJob {
@@ -531,7 +534,7 @@ impl Loop {
         let ending = match outcome {
             _ if one.is_cancelled => Ending::Cancelled,
             Outcome::Refused(Refusal::Cancelled) if one.is_put_back => Ending::CutOff { reason: NOT_BEGUN.to_owned() },
-            outcome => answer::ending(&one.job, outcome, job::now()),
+            outcome => answer::ending(&one.job, outcome, self.shared.store.now()),
         };
         self.places.extend(one.place);
         let ending = self.put_off_unknown(&one.job, ending);
@@ -581,7 +584,7 @@ impl Loop {
         if matches!(ending, Ending::CutOff { .. }) {
             self.machine.on(fetcher::Event::Refused, Instant::now());
         }
-        let settled = settle(job, ending, job::now(), random::fraction());
+        let settled = settle(job, ending, self.shared.store.now(), random::fraction());
         let label = self.label_of(&job.tool);
         let mut stats = self.shared.stats.lock();
         stats.count(&settled);

@@ -291,6 +291,16 @@ pub trait Store: Send + Sync {
     /// As people name it, without secrets.
     fn name(&self) -> &str;
 
+    /// The time by the clock that all who share the store go by: what is due, kept and noted there is measured by it.
+    fn now(&self) -> Millis {
+        job::now()
+    }
+
+    /// By how much this machine's clock is ahead of that one.
+    fn clock_ahead(&self) -> Millis {
+        0
+    }
+
     /// Refuses a job that the store has no place for, whatever it contains: before it goes along with others'.
     fn check(&self, _job: &NewJob) -> Result<()> {
         Ok(())
@@ -361,14 +371,8 @@ pub trait Watch: Send {
     fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
 }
 
-/// A call takes less from its time to its command.
-const SHIFT_LEAST: Millis = 1000;
-
-/// Returns what a call adds to the clock of leases: nothing, unless tests let time pass.
-pub(crate) fn shift(now: Millis) -> Millis {
-    let shift = now - job::now();
-    if shift.abs() < SHIFT_LEAST { 0 } else { shift }
-}
+/// A call comes to its command within this time. What began later than that was noted before the clock was set back.
+pub(crate) const LATE_MS_MAX: Millis = 10_000;
 
 /// A lease is renewed this many times in its life.
 pub(crate) const RENEWALS: u32 = 3;

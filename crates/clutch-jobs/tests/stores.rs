@@ -108,6 +108,7 @@ stores! {
             jobs_with_a_key_run_as_many_as_their_limit_says,
             a_queue_begins_no_more_than_its_rate,
             many_runners_begin_no_more_than_a_rate,
+            a_rate_forgets_what_began_before_the_clock_was_set_back,
             a_key_begins_no_more_than_its_rate,
             each_rate_of_a_key_has_its_own_memory,
             jobs_with_a_key_run_one_at_a_time_in_order,

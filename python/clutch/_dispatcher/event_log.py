@@ -231,6 +231,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
             f"{event['front']}: {event['store']}: {event['reason']}; jobs that need it wait until then, the others run"
         ),
     ),
+    "clock_differs": about_pool(
+        logging.ERROR,
+        lambda event: (
+            f"{event['front']}: this machine's clock is {abs(event['ahead_s']):.0f} s "
+            f"{'ahead of' if event['ahead_s'] > 0 else 'behind'} that of {event['store']}, by which its jobs go: set it"
+        ),
+    ),
     "store_recovered": about_pool(logging.INFO, lambda event: f"{event['front']}: {event['store']} works again"),
     "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by command"),
     "zygote_lost": about_pool(

@@ -8,10 +8,9 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from clutch import _core
 from clutch._worker.handlers.json import Encoder, JsonFace
 from clutch.tools import (
     NO_JOB_OPTIONS,
@@ -187,18 +186,21 @@ class DependsOnTheJob(Exception):
 @functools.lru_cache(maxsize=1000)
 def head_of_any(tool: str, options: JobOptions) -> str:
     """Returns the part that is the same for all jobs of a tool with these options. Raises DependsOnTheJob."""
-    if options.unique is True or not (options.at is options.in_ is options.deadline is options.after is None):
+    if (
+        options.unique is True
+        or options.at is not None
+        or options.after is not None
+        or isinstance(options.deadline, datetime)
+    ):
         raise DependsOnTheJob
     return head_of(tool, "", options)
 
 
 def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     """Returns the JSON of the job up to its arguments."""
-    now = _core.jobs_now() / 1000
-    due = due_at(options, now)
+    if options.at is not None and options.in_ is not None:
+        raise ValueError("at and in_ are both given: use one of the two")
     deadline = options.deadline
-    if deadline is not None and not isinstance(deadline, datetime):
-        deadline = datetime.fromtimestamp((now if due is None else due / 1000) + seconds(deadline, "deadline"), UTC)
     unique = options.unique
     if unique is True:
         ordered = json.dumps(json.loads(arguments), sort_keys=True)
@@ -215,8 +217,13 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
         "priority": options.priority or 0,
         "attempts_max": 1 + (RETRIES if options.retry is None else options.retry),
         "backoff": backoff_of(options.backoff),
-        "scheduled_at": due,
-        "deadline_at": None if deadline is None else milliseconds(deadline),
+        "scheduled_at": None if options.at is None else milliseconds(options.at),
+        # Durations are counted by the clock of the store.
+        "delay_ms": None if options.in_ is None else round(seconds(options.in_, "in_") * 1000),
+        "deadline_at": milliseconds(deadline) if isinstance(deadline, datetime) else None,
+        "deadline_ms": (
+            None if deadline is None or isinstance(deadline, datetime) else round(seconds(deadline, "deadline") * 1000)
+        ),
         "unique": unique or None,
         "key": options.key,
         "key_limit": key_limit,
@@ -233,14 +240,6 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     except (TypeError, ValueError) as error:  # all others are of known types
         raise ValueError(f"meta {shortened(options.meta)}: {error}; allowed is a mapping of what JSON has") from None
     return f'{text[:-1]},"arguments":'
-
-
-def due_at(options: JobOptions, now: float) -> int | None:
-    if options.at is not None and options.in_ is not None:
-        raise ValueError("at and in_ are both given: use one of the two")
-    if options.at is not None:
-        return milliseconds(options.at)
-    return None if options.in_ is None else round((now + seconds(options.in_, "in_")) * 1000)
 
 
 def milliseconds(time: datetime) -> int:

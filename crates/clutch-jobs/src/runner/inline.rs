@@ -9,7 +9,7 @@ use clutch_wire::Payload;
 
 use super::work::Details;
 use super::{Stats, answer, new_runner, work};
-use crate::job::{self, Claimed, Ending, Settled, settle};
+use crate::job::{Claimed, Ending, Settled, settle};
 use crate::maintenance;
 use crate::random;
 use crate::store::{Keep, Noted, Report, Result, Round, Runner, Store, Upkeep, Want};
@@ -44,7 +44,7 @@ impl InlineRunner {
     /// Makes jobs available that are due, or whose turn has come.
     pub fn stage(&self) -> Result<Upkeep> {
         loop {
-            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], &[], job::now())?;
+            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], &[], self.store.now())?;
             if upkeep.staged.max(upkeep.passed) < maintenance::BATCH {
                 return Ok(upkeep);
             }
@@ -54,12 +54,12 @@ impl InlineRunner {
     /// Claims jobs that can begin. Jobs past their deadline are settled instead.
     pub fn claim(&mut self, want: &Want) -> Result<Round> {
         let mut round = self.round(&Report::default(), want)?;
-        let now = job::now();
+        let now = self.store.now();
         let is_overdue = |job: &Claimed| job.deadline_at.is_some_and(|at| at <= now);
         let (overdue, claimed) = round.claimed.into_iter().partition::<Vec<_>, _>(is_overdue);
         round.claimed = claimed;
         for job in overdue {
-            self.end(&job, Ending::Impossible(work::overdue(&job)))?;
+            self.end(&job, Ending::Impossible(work::overdue(&job, now)))?;
         }
         Ok(round)
     }
@@ -72,7 +72,7 @@ impl InlineRunner {
     }
 
     pub fn settle(&mut self, job: &Claimed, outcome: Outcome) -> Result<Settled> {
-        self.end(job, answer::ending(job, outcome, job::now()))
+        self.end(job, answer::ending(job, outcome, self.store.now()))
     }
 
     /// Puts back a job that was not begun, or was cut off through no fault of its own.
@@ -86,7 +86,7 @@ impl InlineRunner {
 
     fn end(&mut self, job: &Claimed, ending: Ending) -> Result<Settled> {
         let is_attempt = !matches!(ending, Ending::CutOff { .. });
-        let settled = settle(job, ending, job::now(), random::fraction());
+        let settled = settle(job, ending, self.store.now(), random::fraction());
         let report = Report { settled: vec![settled.clone()], ..Report::default() };
         self.round(&report, &Want::default())?;
         if is_attempt {
@@ -97,6 +97,6 @@ impl InlineRunner {
 
     fn round(&mut self, report: &Report, want: &Want) -> Result<Round> {
         self.runner.round += 1;
-        self.store.round(&self.runner, report, want, job::now())
+        self.store.round(&self.runner, report, want, self.store.now())
     }
 }

@@ -16,8 +16,8 @@ use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
 use crate::ends::{Ends, Heirs};
-use crate::facts::{JobsInherited, JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
-use crate::job;
+use crate::facts::{ClockDiffers, JobsInherited, JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
+use crate::job::Millis;
 use crate::maintenance::{Duty, Maintenance, Performed};
 use crate::store::{Noted, QueueStats, Report, Runner, Store, Upkeep};
 
@@ -36,6 +36,9 @@ const COUNT_WAIT: Duration = Duration::from_millis(250);
 
 /// How long something counts as damaged after the store has said so last: it does when the part is used.
 const DAMAGED_FOR: Duration = Duration::from_secs(20);
+
+/// Largest difference between this machine's clock and the store's that is not told.
+const CLOCK_MS_MAX: Millis = 5_000;
 
 /// Pause of a thread that has panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
@@ -143,6 +146,8 @@ pub(super) struct Shared {
     failing: Mutex<BTreeMap<&'static str, String>>,
     /// What the store has set aside as damaged, and when it said so last.
     damaged: Mutex<BTreeMap<String, Instant>>,
+    /// That this machine's clock is not that of the store.
+    clock: Mutex<Option<String>>,
     counts: Mutex<Counts>,
     counted: Condvar,
     orders: Mutex<Orders>,
@@ -160,6 +165,7 @@ impl Shared {
             stats: Mutex::default(),
             failing: Mutex::default(),
             damaged: Mutex::default(),
+            clock: Mutex::default(),
             counts: Mutex::default(),
             counted: Condvar::new(),
             orders: Mutex::default(),
@@ -205,7 +211,8 @@ impl Shared {
     pub(super) fn stats(&self) -> Stats {
         let reason = self.failing.lock().values().next().cloned();
         let damaged = self.still_damaged().keys().next().cloned();
-        Stats { reason, damaged, ..self.stats.lock().clone() }
+        let clock = self.clock.lock().clone();
+        Stats { reason, damaged, clock, ..self.stats.lock().clone() }
     }
 
     /// The queues, as of some seconds ago. To count them may take long: who looks for the first time waits for that a
@@ -259,6 +266,20 @@ impl Shared {
         }
     }
 
+    /// Tells the log when this machine's clock is another than the store's, once. All goes by that of the store.
+    fn check_clock(&self) {
+        let ahead_ms = self.store.clock_ahead();
+        let mut told = self.clock.lock();
+        if ahead_ms.abs() <= CLOCK_MS_MAX {
+            *told = None;
+        } else if told.is_none() {
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            let (seconds, side) = (ahead_ms.abs() / 1000, if ahead_ms > 0 { "ahead of" } else { "behind" });
+            *told = Some(format!("this machine's clock is {seconds} s {side} that of {store}, by which its jobs go"));
+            self.telemetry.emit(|| ClockDiffers { front, store, ahead_s: ahead_ms as f64 / 1000.0 });
+        }
+    }
+
     fn tell(&self, upkeep: &Upkeep) {
         self.found_damaged(&upkeep.damaged);
         if upkeep.rescued > 0 {
@@ -299,7 +320,7 @@ impl Shared {
             && let Ok(queues) = self.store.queues()
         {
             let mut counts = self.counts.lock();
-            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
+            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, self.store.now()) {
                 let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
                 self.telemetry.emit(|| QueueUnserved { front, queue: name, available, waited_s });
             }
@@ -326,18 +347,19 @@ impl Shared {
         let mut inherit_at = Instant::now();
         while self.stopping().is_none() {
             self.count_queues();
+            self.check_clock();
             let sent = Instant::now();
             if let Some(heirs) = heirs.as_mut().filter(|_| sent >= inherit_at) {
                 inherit_at = sent + INHERIT_INTERVAL;
                 self.inherit(heirs, sent);
             }
-            let event = match machine.step(sent, job::now()) {
+            let event = match machine.step(sent, self.store.now()) {
                 Duty::Lead => {
                     let led = self.store.lead(&runner, &machine.lapsed());
                     led.map(|led| Performed::Led { led, sent })
                 }
                 Duty::Look { limit } => {
-                    let now = job::now();
+                    let now = self.store.now();
                     let (ticks, lapsed) = (machine.ticks(now), machine.lapsed());
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, &lapsed, now);
                     let looked = looked.inspect(|upkeep| self.tell(upkeep));
@@ -373,7 +395,7 @@ mod tests {
     use super::super::{LOOP, Runs};
     use super::*;
     use crate::fetcher::Lanes;
-    use crate::job::NewJob;
+    use crate::job::{self, NewJob};
     use crate::store::Keep;
     use crate::stores;
 

@@ -11,7 +11,7 @@ use clutch_wire::{Codec, Payload};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::job::{self, Claimed, Ending, JobError, Millis};
+use crate::job::{Claimed, Ending, JobError, Millis};
 
 /// Larger arguments go through shared memory.
 const INLINE_BYTES_MAX: usize = 64 << 10;
@@ -61,14 +61,15 @@ pub(super) fn of(
     mark: Option<Vec<u8>>,
     pool: &Pool,
     reply: Arc<dyn Reply>,
+    now: Millis,
 ) -> Result<Work, Ending> {
     // The job's own time goes on while it waits, that of an attempt begins with its code.
     let run_limit = pool.config.deadline().filter(|_| job.deadline_at.is_none());
     let deadline = match job.deadline_at {
         None => None,
-        Some(at) => match u64::try_from(at.saturating_sub(job::now())) {
+        Some(at) => match u64::try_from(at.saturating_sub(now)) {
             Ok(left) if left > 0 => Instant::now().checked_add(Duration::from_millis(left)),
-            _ => return Err(Ending::Impossible(overdue(job))),
+            _ => return Err(Ending::Impossible(overdue(job, now))),
         },
     };
     let body = job.body();
@@ -101,9 +102,9 @@ fn raw(text: Option<&str>) -> Option<&RawValue> {
     serde_json::from_str(text?).ok()
 }
 
-pub(super) fn overdue(job: &Claimed) -> JobError {
+pub(super) fn overdue(job: &Claimed, now: Millis) -> JobError {
     JobError {
-        at: job::now(),
+        at: now,
         attempt: job.attempt,
         kind: "deadline".to_owned(),
         message: "its deadline had passed before it began".to_owned(),

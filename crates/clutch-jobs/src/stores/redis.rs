@@ -61,7 +61,7 @@ use crate::job::{self, AfterFailure, Job, JobId, LINKS_TOLD, Millis, NewJob, Rat
 use crate::leases::{Lapsed, Lease};
 use crate::store::{
     self, Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
-    Runner, Store, StoreError, Tick, Upkeep, Want, Watch, shift,
+    Runner, Store, StoreError, Tick, Upkeep, Want, Watch,
 };
 
 /// Schema that this version reads and writes.
@@ -355,7 +355,7 @@ impl Redis {
         let mut values = list(answer).into_iter();
         let mut next = || values.next().unwrap_or(Value::Nil);
         let links = [next(), next()].map(texts);
-        Ok((record::found(id.to_owned(), next(), next(), next(), crate::job::now()), links))
+        Ok((record::found(id.to_owned(), next(), next(), next(), self.now()), links))
     }
 
     fn try_change(&self, id: &str, change: Change<'_>, entry: &str, now: Millis) -> Result<Option<bool>> {
@@ -434,7 +434,7 @@ impl Redis {
 
     /// A step of a list: those that match, and the id below which to go on.
     fn list_step(&self, filter: &Filter, below: &str, left: usize) -> Result<(Vec<Job>, Option<String>)> {
-        let now = crate::job::now();
+        let now = self.now();
         let tag = filter.tag.as_ref().map(|tag| serde_json::to_string(tag).unwrap_or_default());
         let answer = self.link.run(&LIST, |cmd| {
             cmd.arg(below).arg(LIST_STEP).arg(left);
@@ -502,6 +502,14 @@ impl Store for Redis {
         &self.link.name
     }
 
+    fn now(&self) -> Millis {
+        self.link.now()
+    }
+
+    fn clock_ahead(&self) -> Millis {
+        self.link.clock_ahead()
+    }
+
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -537,7 +545,7 @@ impl Store for Redis {
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
         let answer = self.link.run(&ROUND, |cmd| {
             add_runner(cmd, runner);
-            cmd.arg(shift(now)).arg(now).arg(want.limit);
+            cmd.arg(now).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             cmd.arg(report.noted.len());
             report.noted.iter().for_each(|noted| record::note(cmd, noted));

@@ -367,6 +367,14 @@ impl Store for Sidekiq {
         &self.link.name
     }
 
+    fn now(&self) -> Millis {
+        self.link.now()
+    }
+
+    fn clock_ahead(&self) -> Millis {
+        self.link.clock_ahead()
+    }
+
     fn check(&self, job: &NewJob) -> Result<()> {
         payload::check(job)
     }

@@ -37,7 +37,7 @@ use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled
 use crate::leases::Lapsed;
 use crate::store::{
     Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch, shift,
+    StoreError, Tick, Upkeep, Want, Watch,
 };
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
@@ -202,7 +202,6 @@ impl Store for Sqlite {
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
-        let shift = shift(now);
         self.write_round(|transaction| {
             let mut round = Round::default();
             for one in &report.noted {
@@ -225,7 +224,7 @@ impl Store for Sqlite {
                 if left == 0 {
                     break;
                 }
-                Claims { transaction, runner, queue, now, shift }.take(left, &mut round)?;
+                Claims { transaction, runner, queue, now }.take(left, &mut round)?;
             }
             Ok(round)
         })

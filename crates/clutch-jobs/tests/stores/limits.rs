@@ -6,7 +6,7 @@ use std::time::Duration;
 use clutch_jobs::job::{NewJob, Rate, State, now};
 use clutch_jobs::store::{Change, Filter, QueueChange, Report, StoreError};
 
-use super::house::{House, NOW, done, failure, ids, job, runner, want};
+use super::house::{HOUR, House, NOW, done, failure, ids, job, runner, want};
 
 pub fn a_paused_queue_gives_nothing_and_takes_everything(house: &House) {
     house.enqueue(&[job("default")]);
@@ -85,6 +85,14 @@ pub fn a_queue_begins_no_more_than_its_rate(house: &House) {
     house.store.set_queue("default", QueueChange::Rate(None)).unwrap();
     house.enqueue(&vec![job("default"); 5]);
     assert_eq!(round("b", NOW + 61_000).claimed.len(), 5);
+}
+
+pub fn a_rate_forgets_what_began_before_the_clock_was_set_back(house: &House) {
+    house.store.set_queue("default", QueueChange::Rate(Some(Rate { count: 1, per_ms: 60_000 }))).unwrap();
+    house.enqueue(&vec![job("default"); 3]);
+    assert_eq!(house.claim_at("a", 9, &["default"], NOW + HOUR).len(), 1);
+    assert!(house.claim_at("a", 9, &["default"], NOW + HOUR - 3000).is_empty(), "it is only late");
+    assert_eq!(house.claim_at("a", 9, &["default"], NOW).len(), 1);
 }
 
 pub fn many_runners_begin_no_more_than_a_rate(house: &House) {

@@ -193,7 +193,7 @@ impl JobStore {
             _ => return Err(PyValueError::new_err(what.to_owned())),
         };
         wait_when_finalizing();
-        py.detach(|| self.store().change(id, change, job::now())).map_err(|failed| error(py, &failed))
+        py.detach(|| self.store().change(id, change, self.store().now())).map_err(|failed| error(py, &failed))
     }
 
     /// The JSON of a `Job`, or None.
@@ -237,7 +237,8 @@ impl JobStore {
     #[staticmethod]
     #[pyo3(name = "insert")]
     fn insert_of(py: Python<'_>, url: &str, job: &str) -> PyResult<Insert> {
-        let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
+        let mut job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
+        job.begin_at(job::now());
         job.check().map_err(PyValueError::new_err)?;
         let location = sqlite::DatabaseFile::parse(url).map_err(|failed| error(py, &failed))?;
         let row =

@@ -18,6 +18,7 @@ use redis::{Cmd, Connection, ConnectionLike, ErrorKind, RedisError, RedisResult,
 use self::discovery::Discovery;
 use super::location::Location;
 use super::tls;
+use crate::job::{self, Millis, millis};
 use crate::store::{Result, StoreError};
 
 /// Timeout of an answer, including the connect: a server that has stopped is noticed.
@@ -31,6 +32,9 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// A connection that was idle for longer is tried before its use, since the server may have closed it.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// After how long the server's clock is asked for again: somebody may set it.
+const CLOCK_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The oldest server whose commands suffice.
 const VERSION_MIN: (u32, u32) = (6, 2);
@@ -57,6 +61,8 @@ pub(in crate::stores) struct Link {
     schema: Option<u32>,
     /// Texts of the scripts that it runs.
     sources: &'static [&'static str],
+    /// The server's clock as it was heard of last.
+    clock: Mutex<Option<(Millis, Instant)>>,
     line: Mutex<LinkState>,
     freed: Condvar,
     warnings: Mutex<Vec<String>>,
@@ -134,6 +140,7 @@ impl Link {
             root,
             schema,
             sources,
+            clock: Mutex::default(),
             line: Mutex::default(),
             freed: Condvar::new(),
             warnings: Mutex::default(),
@@ -143,6 +150,30 @@ impl Link {
     /// Makes the connection if there is none.
     pub fn check(&self) -> Result<()> {
         self.with(|_| Ok(Value::Nil)).map(drop)
+    }
+
+    /// The server's time. Before the first connect, this machine's.
+    pub fn now(&self) -> Millis {
+        match *self.clock.lock() {
+            Some((time, at)) if !job::stands_still() => time + millis(at.elapsed()),
+            _ => job::now(),
+        }
+    }
+
+    /// By how much this machine's clock is ahead of the server's.
+    pub fn clock_ahead(&self) -> Millis {
+        if job::stands_still() { 0 } else { job::now() - self.now() }
+    }
+
+    /// Asks for the server's time, unless it is known well. Where that fails, so does what comes next.
+    fn hear_clock(&self, connection: &mut Connection, age_max: Duration) {
+        if self.clock.lock().is_some_and(|(_, at)| at.elapsed() < age_max) {
+            return;
+        }
+        let sent = Instant::now();
+        if let Ok((seconds, micros)) = redis::cmd("TIME").query::<(Millis, Millis)>(connection) {
+            *self.clock.lock() = Some((seconds * 1000 + micros / 1000 + millis(sent.elapsed() / 2), Instant::now()));
+        }
     }
 
     /// Returns problems of the server's configuration at the time of the connect.
@@ -189,6 +220,7 @@ impl Link {
         let mut has_moved = false;
         loop {
             let mut open = self.ready(turn.open.take(), until)?;
+            self.hear_clock(&mut open.connection, CLOCK_AGE_MAX);
             let answer = ask(&mut open.connection);
             open.used_at = Instant::now();
             match answer {
@@ -249,6 +281,7 @@ impl Link {
             let (major, minor) = VERSION_MIN;
             return Err(self.unusable(format!("its version is {version}, and at least {major}.{minor} is needed")));
         }
+        self.hear_clock(&mut connection, Duration::ZERO);
         let identity = self.replace(&mut connection, &about).map_err(|error| told(&self.name, &error))?;
         *self.warnings.lock() = warnings(&self.name, &about);
         if self.discovery.is_unverified() {
@@ -458,6 +491,17 @@ mod tests {
                 assert!(command == "TIME" || probe.contains(&format!(" {command} = {{")), "{command}");
             }
         }
+    }
+
+    #[test]
+    fn the_servers_clock_is_the_one_that_counts() {
+        let location = Location::parse("redis://127.0.0.1:1").unwrap();
+        let link = Link::new(&location, location.name(), "{t}".to_owned(), None, &[]);
+        assert!((link.now() - job::now()).abs() < 1000 && link.clock_ahead().abs() < 1000, "before it was heard of");
+        let hour = 3_600_000;
+        *link.clock.lock() = Some((job::now() - hour - 5, Instant::now() - Duration::from_millis(5)));
+        assert!((link.now() + hour - job::now()).abs() < 1000);
+        assert!((link.clock_ahead() - hour).abs() < 1000);
     }
 
     #[test]

@@ -1,4 +1,4 @@
--- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock, now, how many it
+-- ARGV: runner, the number of the round, the length of its lease, now, how many it
 -- wants; how many queues, and each; how many notes, and of each: id, attempt, checkpoint, progress; how many have
 -- simply completed, and the ids; how many have ended otherwise, and the ids; of each of the first its attempt; of each
 -- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
@@ -6,7 +6,7 @@
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
 -- attempt, attempts_max, checkpoint, when it was due, '1' if its deadline plays no part any more, how many jobs it comes
 -- after, and their results, each after its number; what is left alone since its key is damaged.
-local runner, number, length, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
+local runner, number, length, now, limit = take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
 local running = p .. 'running:' .. runner
@@ -160,14 +160,8 @@ end
 -- ---- limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short one
 -- forgets a long one needs.
 
--- The server's clock in milliseconds. What is added to it is zero but in tests that let time pass.
-local function clock(shift)
-  local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000) + shift
-end
-
 local again -- in how many milliseconds more may begin
-local time_there
+local LATE_MAX = 10000 -- milliseconds, as in store.rs
 
 local function starts_of(scope, rate) return p .. 'rate:' .. rate .. ':' .. scope end
 
@@ -176,22 +170,23 @@ local function rate_left(scope, rate)
   local most, per = string.match(rate, '^(%d+)/(%d+)$')
   if not most then return limit end
   most, per = tonumber(most), tonumber(per)
-  time_there = time_there or clock(shift)
   local starts = starts_of(scope, rate)
   if not is_sound(starts, 'zset') then return 0, DAMAGED_PAUSE end
-  call('ZREMRANGEBYSCORE', starts, '-inf', digits(time_there - per))
-  -- What is later than now was before the clock was set back.
-  call('ZREMRANGEBYSCORE', starts, '(' .. digits(time_there), '+inf')
+  -- What is later than now was before the clock was set back; unless others have begun while this was on its way.
+  call('ZREMRANGEBYSCORE', starts, '(' .. digits(now + LATE_MAX), '+inf')
+  local time = tonumber(call('ZRANGE', starts, -1, -1, 'WITHSCORES')[2] or 0)
+  time = math.max(time, tonumber(now))
+  call('ZREMRANGEBYSCORE', starts, '-inf', digits(time - per))
   local begun = call('ZCARD', starts)
   if begun < most then return most - begun end
   local first = call('ZRANGE', starts, begun - most, begun - most, 'WITHSCORES')
-  return 0, tonumber(first[2]) + per - time_there
+  return 0, tonumber(first[2]) + per - time
 end
 
 local function note_start(scope, rate, id)
   local starts = starts_of(scope, rate)
-  call('ZADD', starts, digits(time_there or clock(shift)), id .. ':' .. number .. ':' .. runner)
-  call('PEXPIRE', starts, string.match(rate, '%d+$'))
+  call('ZADD', starts, now, id .. ':' .. number .. ':' .. runner)
+  call('PEXPIRE', starts, string.match(rate, '%d+$') + LATE_MAX)
 end
 
 -- ---- claim

@@ -7,8 +7,8 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::flow::with_results;
 use super::row::{self, CLAIMED};
 use super::settle;
-use crate::job::{self, Claimed, Millis, Rate, Settled};
-use crate::store::{Round, Runner};
+use crate::job::{Claimed, Millis, Rate, Settled};
+use crate::store::{LATE_MS_MAX, Round, Runner};
 
 /// Maximum searches of a claim for others in place of jobs that a rate limit holds back.
 const TRIES_MAX: usize = 1000;
@@ -26,9 +26,8 @@ pub(super) struct Claims<'a> {
     pub transaction: &'a Transaction<'a>,
     pub runner: &'a Runner,
     pub queue: &'a str,
+    /// Of before the caller waited for the lock.
     pub now: Millis,
-    /// Difference of `now` from this machine's time, before the wait for the lock.
-    pub shift: Millis,
 }
 
 impl Claims<'_> {
@@ -135,11 +134,16 @@ impl Claims<'_> {
 
     /// Returns how many may begin now; if none, the time until one may (milliseconds).
     fn rate_left(&self, scope: &str, rate: Rate) -> rusqlite::Result<(usize, Millis)> {
-        let (now, most, per) = (self.now_again(), i64::from(rate.count), Millis::from(rate.per_ms));
-        // What is later than now was before the clock was set back.
+        // What is later than now was before the clock was set back; unless others have begun while this waited.
+        let (most, per, late) = (i64::from(rate.count), Millis::from(rate.per_ms), self.now + LATE_MS_MAX);
+        let newest: Option<Millis> = self
+            .transaction
+            .prepare_cached("SELECT max(at) FROM clutch_starts WHERE scope = ?1 AND at <= ?2")?
+            .query_row(params![scope, late], |row| row.get(0))?;
+        let now = self.now.max(newest.unwrap_or_default());
         self.transaction
             .prepare_cached("DELETE FROM clutch_starts WHERE scope = ?1 AND (at <= ?2 OR at > ?3)")?
-            .execute(params![scope, now - per, now])?;
+            .execute(params![scope, now - per, late])?;
         let begun: i64 = self
             .transaction
             .prepare_cached("SELECT count(*) FROM clutch_starts WHERE scope = ?1")?
@@ -155,13 +159,8 @@ impl Claims<'_> {
     }
 
     fn note_start(&self, scope: &str, rate: Rate) -> rusqlite::Result<()> {
-        let now = self.now_again();
+        let now = self.now;
         let mut note = self.transaction.prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2, ?3)")?;
         note.execute(params![scope, now, now + Millis::from(rate.per_ms)]).map(drop)
-    }
-
-    /// The time, read while nobody else writes: `now` is of before the caller waited for that, and others have begun since.
-    fn now_again(&self) -> Millis {
-        job::now() + self.shift
     }
 }

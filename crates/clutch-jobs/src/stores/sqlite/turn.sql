@@ -3,9 +3,8 @@
 UPDATE OR IGNORE clutch_jobs SET
     state = CASE WHEN halts > 0 THEN 4 WHEN waits > 0 THEN -1 WHEN due_at > :now THEN 0 ELSE 1 END,
     due_at = CASE WHEN halts > 0 OR waits > 0 THEN due_at ELSE max(due_at, :now) END,
-    held = key IS NOT NULL AND (halts > 0 OR waits > 0 OR due_at > :now OR key_limit <= (
-        SELECT count(*) FROM clutch_jobs AS other
-        WHERE other.key = clutch_jobs.key AND other.key IS NOT NULL AND other.held = 0 AND other.state < 3)),
+    held = key IS NOT NULL AND (halts > 0 OR waits > 0 OR due_at > :now OR key_limit <= coalesce((
+        SELECT active FROM clutch_keys WHERE clutch_keys.key = clutch_jobs.key), 0)),
     is_halted = halts > 0,
     finished_at = CASE WHEN halts > 0 THEN :now END,
     delete_at = NULL,
