@@ -271,6 +271,13 @@ impl Keep {
     }
 }
 
+/// The longest time for which anything is kept: sums with it are still integers, and exact as doubles.
+const KEPT_MS_MAX: Millis = 1 << 52;
+
+pub(crate) fn kept_ms(time: Duration) -> Millis {
+    job::millis(time).min(KEPT_MS_MAX)
+}
+
 /// Abilities that not every store has. Known from its kind, before one is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Offers {

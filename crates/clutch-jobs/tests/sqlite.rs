@@ -15,7 +15,6 @@ use rusqlite::Connection;
 use serde_json::value::RawValue;
 
 const NOW: Millis = 1_800_000_000_000;
-const HOUR: Duration = Duration::from_secs(3600);
 const KEEP: Keep =
     Keep { completed: Duration::from_secs(60), cancelled: Duration::from_secs(60), dead: Duration::from_secs(60) };
 
@@ -184,23 +183,6 @@ fn a_newer_version_stops_who_has_the_file_open() {
     for error in told {
         assert!(error.to_string().contains("version 99, and this Clutch knows them up to 4"), "{error}");
     }
-}
-
-/// Whose settings say how long a job is kept: those of the front that ran it, whoever looks after the store.
-#[test]
-fn a_job_is_kept_as_its_own_front_says() {
-    let (_folder, _, open) = file();
-    let store = open();
-    store.enqueue(&[job(), job()], NOW).unwrap();
-    let claimed =
-        store.round(&runner(), &Report::default(), &Want { limit: 2, queues: vec!["default".to_owned()] }, NOW);
-    for (claimed, keep) in claimed.unwrap().claimed.iter().zip([None, Some(Keep { completed: HOUR, ..KEEP })]) {
-        let settled = vec![settle(claimed, Ending::Returned("null".to_owned()), NOW, 0.5)];
-        store.round(&runner(), &Report { settled, keep, ..Report::default() }, &Want::default(), NOW).unwrap();
-    }
-    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 61_000).unwrap().pruned, 1);
-    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 3_599_000).unwrap().pruned, 0);
-    assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 3_601_000).unwrap().pruned, 1);
 }
 
 #[test]

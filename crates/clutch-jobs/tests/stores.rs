@@ -67,6 +67,7 @@ stores! {
             due_jobs_are_staged_once_and_on_time,
             failure_47_a_hundred_thousand_due_at_once_are_staged_once_by_two_keepers,
             ended_jobs_are_pruned_by_their_state,
+            a_job_is_kept_as_its_own_front_says,
             a_tick_makes_one_job_and_one_that_is_not_later_none,
             an_entry_is_made_known_without_a_job,
             a_tick_whose_unique_job_has_not_ended_makes_none,

@@ -23,7 +23,7 @@
 //! | `{p}:scheduled` | sorted set | ids by the time when they are due |
 //! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, its name, the queue, and a plain job's entry |
 //! | `{p}:cancelling` | set | running ids that are to stop |
-//! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
+//! | `{p}:delete:STATE`, `{p}:ended:STATE` | sorted sets | ended ids by when they are deleted; by when they ended, until whoever leads has decided that |
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
 //! | `{p}:holding` | set | keys with jobs that wait for others |
 //! | `{p}:coming:ID`, `{p}:arrivals` | list, sorted set | jobs of a large batch; the batches that are committed and not all there, by when some came last |
@@ -189,7 +189,7 @@ impl Redis {
         let answer = self.link.run(&LOOK_AFTER, |cmd| {
             cmd.arg(now).arg(limit);
             for kept in [keep.completed, keep.cancelled, keep.dead] {
-                cmd.arg(now.saturating_sub(millis(kept)));
+                cmd.arg(store::kept_ms(kept));
             }
             cmd.arg(RESCUES_MAX).arg(&error.kind).arg(message).arg(message_end);
             add_lapsed(cmd, lapsed);
@@ -553,6 +553,11 @@ impl Store for Redis {
                 report.settled.iter().partition(|settled| record::is_simple(settled));
             for settled in [&simple, &others] {
                 cmd.arg(settled.len()).arg(settled.iter().map(|one| &one.id).collect::<Vec<_>>());
+            }
+            for state in [State::Completed, State::Cancelled, State::Dead] {
+                let kept =
+                    report.keep.and_then(|keep| keep.of(state)).map(|kept| now.saturating_add(store::kept_ms(kept)));
+                cmd.arg(kept.map_or_else(String::new, |at| at.to_string()));
             }
             cmd.arg(simple.iter().map(|one| one.attempt).collect::<Vec<_>>());
             others.into_iter().for_each(|settled| record::settle(cmd, settled));

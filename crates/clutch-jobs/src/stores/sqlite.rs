@@ -18,7 +18,6 @@ mod versions;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clutch_wire::sync::Mutex;
 pub use rusqlite::types::Value;
@@ -37,7 +36,7 @@ use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled
 use crate::leases::Lapsed;
 use crate::store::{
     Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch,
+    StoreError, Tick, Upkeep, Want, Watch, kept_ms,
 };
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
@@ -146,13 +145,6 @@ impl Sqlite {
         reading.follow(&self.name)?;
         look(&reading.connection).map_err(|error| told(&self.name, error))
     }
-}
-
-/// The longest time for which anything is kept: sums with it are still integers.
-const KEPT_MS_MAX: Millis = 1 << 53;
-
-fn kept_ms(time: Duration) -> Millis {
-    millis(time).min(KEPT_MS_MAX)
 }
 
 /// Returns the row of a job; jobs of other stores are never found.

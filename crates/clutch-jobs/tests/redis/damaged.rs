@@ -61,7 +61,7 @@ fn kinds(nr: usize) -> [NewJob; 6] {
 /// Of each key of the table in redis.rs, whatever its type should be.
 #[test]
 fn no_job_is_lost_or_doubled_whatever_key_is_damaged() {
-    const NAMES: [&str; 31] = [
+    const NAMES: [&str; 33] = [
         "all",
         "arrivals",
         "broken",
@@ -74,7 +74,9 @@ fn no_job_is_lost_or_doubled_whatever_key_is_damaged() {
         "ended:5",
         "holding",
         "inboxes",
-        "kept",
+        "delete:3",
+        "delete:4",
+        "delete:5",
         "leader",
         "orphaned",
         "renewals",

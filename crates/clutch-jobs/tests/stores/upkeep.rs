@@ -5,10 +5,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{Ending, Millis, NewJob, State};
-use clutch_jobs::store::Tick;
+use clutch_jobs::job::{Ending, Millis, NewJob, State, settle};
+use clutch_jobs::store::{Keep, Report, Tick, Want};
 
-use super::house::{HOUR, House, KEEP, NOW, done, failure, job, tick};
+use super::house::{HOUR, House, KEEP, NOW, done, failure, job, runner, tick};
 
 pub fn due_jobs_are_staged_once_and_on_time(house: &House) {
     let at = |scheduled_at| NewJob { scheduled_at: Some(scheduled_at), ..job("default") };
@@ -69,6 +69,25 @@ pub fn ended_jobs_are_pruned_by_their_state(house: &House) {
     assert_eq!(states(), [None, Some(State::Cancelled), Some(State::Dead)]);
     assert_eq!(house.look(NOW + 181_000).pruned, 2);
     assert_eq!(states(), [None, None, None]);
+}
+
+/// Whose settings say how long a job is kept: those of the front that ran it, whoever looks after the store.
+pub fn a_job_is_kept_as_its_own_front_says(house: &House) {
+    let with_result = NewJob { result_ms: 2 * HOUR, ..job("default") };
+    let keyed = NewJob { key: Some("k".to_owned()), ..job("default") };
+    let enqueued = house.enqueue(&[job("default"), job("default"), keyed, with_result]);
+    let hour = Some(Keep { completed: Duration::from_secs(3600), ..KEEP });
+    for claimed in &house.claim("a", 9) {
+        let keep = hour.filter(|_| claimed.id != enqueued[0]);
+        let settled = vec![settle(claimed, done(), NOW, 0.5)];
+        house.store.round(&runner("a"), &Report { settled, keep, ..Report::default() }, &Want::default(), NOW).unwrap();
+    }
+    assert_eq!(house.store.get(&enqueued[1]).unwrap().unwrap().finished_at, Some(NOW));
+    assert_eq!(house.look(NOW + 61_000).pruned, 1);
+    assert_eq!((house.state(&enqueued[0]), house.look(NOW + HOUR - 1000).pruned), (None, 0));
+    assert_eq!(house.look(NOW + HOUR + 1000).pruned, 2);
+    assert!(house.state(&enqueued[3]).is_some(), "its result is kept for longer");
+    assert_eq!(house.look(NOW + 2 * HOUR + 1000).pruned, 1);
 }
 
 pub fn a_tick_makes_one_job_and_one_that_is_not_later_none(house: &House) {

@@ -3,7 +3,7 @@
 -- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
 local id, change, now, entry, body = take(), take(), take(), take(), take()
 local job = p .. 'job:' .. id
-local damaged = refused(unpack(ENDING_KINDS)) or refused('kept')
+local damaged = refused(unpack(ENDING_KINDS))
 if damaged then return damaged end
 
 -- From which end of its line an entry is found sooner, as LREM has it: the newest are first.
@@ -50,7 +50,7 @@ local function remove()
     call('ZREM', p .. 'ready:' .. queue, id)
   elseif state ~= WAITING then
     call('ZREM', p .. 'ended:' .. state, id)
-    call('ZREM', p .. 'kept', id)
+    call('ZREM', p .. 'delete:' .. state, id)
   end
   if key and state < RUNNING then leave_key(id, key) end
   if unique and state < COMPLETED then call('HDEL', p .. 'unique', unique) end

@@ -3,10 +3,10 @@
 local p = KEYS[1] .. ':'
 
 local KINDS = {
-  all = 'zset', arrivals = 'zset', broken = 'set', cancelling = 'set', counts = 'hash', cron = 'hash', done = 'hash',
-  ['ended:3'] = 'zset', ['ended:4'] = 'zset', ['ended:5'] = 'zset', holding = 'set', inboxes = 'set', kept = 'zset',
-  leader = 'hash', orphaned = 'set', parents = 'set', passing = 'zset', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash',
-  unique = 'hash',
+  all = 'zset', arrivals = 'zset', broken = 'set', cancelling = 'set', counts = 'hash', cron = 'hash',
+  ['delete:3'] = 'zset', ['delete:4'] = 'zset', ['delete:5'] = 'zset', done = 'hash', ['ended:3'] = 'zset',
+  ['ended:4'] = 'zset', ['ended:5'] = 'zset', holding = 'set', inboxes = 'set', leader = 'hash', orphaned = 'set',
+  parents = 'set', passing = 'zset', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash', unique = 'hash',
 }
 
 -- What a script returns at once if one of its keys is of another type.
@@ -23,7 +23,7 @@ if schema and schema > SCHEMA then
 end
 
 local WAITING = '-1'
-local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
+local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED, DEAD = '0', '1', '2', '3', '4', '5'
 local ACTIVE = '-inf' -- the score of those of a key that may run
 
 local ARGV, unpack = ARGV, unpack -- locals are found faster

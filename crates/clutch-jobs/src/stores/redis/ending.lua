@@ -2,8 +2,8 @@
 
 -- The keys of all that an end can change; asked for first.
 local ENDING_KINDS = {
-  'all', 'broken', 'cancelling', 'counts', 'done', 'ended:3', 'ended:4', 'ended:5', 'holding', 'inboxes', 'orphaned',
-  'parents', 'passing', 'renewals', 'scheduled', 'settings', 'unique',
+  'all', 'broken', 'cancelling', 'counts', 'delete:3', 'delete:4', 'delete:5', 'done', 'ended:3', 'ended:4', 'ended:5',
+  'holding', 'inboxes', 'orphaned', 'parents', 'passing', 'renewals', 'scheduled', 'settings', 'unique',
 }
 
 -- By key: what is written once at the end.
@@ -18,9 +18,10 @@ local function is_cancelling(id)
   return call('SISMEMBER', p .. 'cancelling', id) == 1
 end
 
--- It is finished: the fields of its hash are written by the caller.
-local function finished(id, state, queue, key, unique, now)
-  push(added, p .. 'ended:' .. state, now, id)
+-- It is finished: the fields of its hash are written by the caller. Without a time when it is deleted, whoever looks after
+-- the store decides that.
+local function finished(id, state, queue, key, unique, now, delete_at)
+  push(added, p .. (delete_at and 'delete:' or 'ended:') .. state, delete_at or now, id)
   count(state, queue, 1)
   note_end(id, state)
   if key then leave_key(id, key) end

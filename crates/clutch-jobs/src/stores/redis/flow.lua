@@ -51,6 +51,7 @@ local function turn(id, parent, now)
     call('HDEL', job, 'finished', 'halted', 'reason')
     call('HSET', job, 'state', WAITING)
     call('ZREM', p .. 'ended:' .. CANCELLED, id)
+    call('ZREM', p .. 'delete:' .. CANCELLED, id)
     note_links(id, OPEN)
   end
   if state ~= WAITING or waits > 0 then return end

@@ -5,7 +5,7 @@
 local below, look, limit = take(), take(), tonumber(take())
 local state, queue, tool, tag = take_optional(), take_optional(), take_optional(), take_optional()
 
-local unusable = refused('all', 'scheduled', 'ended:4', 'ended:5')
+local unusable = refused('all', 'scheduled', 'ended:4', 'ended:5', 'delete:4', 'delete:5')
 if unusable then return unusable end
 
 local function matches(found)
@@ -24,7 +24,7 @@ local INDEX_MAX = 2000 -- of an index that is read as a whole
 local function indexes()
   local runners = {}
   if state == SCHEDULED then return { 'scheduled' } end
-  if state and state >= CANCELLED then return { 'ended:' .. state } end
+  if state and state >= CANCELLED then return { 'ended:' .. state, 'delete:' .. state } end
   if state ~= RUNNING then return end
   each_runner(function(runner) runners[#runners + 1] = 'running:' .. runner end)
   return runners

@@ -1,15 +1,15 @@
--- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how
+-- ARGV: now, most jobs of each kind; how long completed, cancelled and dead jobs are
+-- kept whose runner did not say; how
 -- often a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's
 -- name; the leases that have lapsed (end_leases).
 -- Returns how many were staged, rescued, buried, deleted and passed on, when the next is due, all leases, and what is left alone
 -- since its key is damaged, and batches that nobody brings in any more.
 local now, limit = take(), tonumber(take())
-local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
+local kept = { [COMPLETED] = take(), [CANCELLED] = take(), [DEAD] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
-local DEAD = '5'
 local staged, rescued, buried, pruned = 0, 0, 0, 0
 
-local damaged = refused('arrivals', 'kept', unpack(ENDING_KINDS))
+local damaged = refused('arrivals', unpack(ENDING_KINDS))
 if damaged then return damaged end
 
 -- ---- prune
@@ -29,27 +29,31 @@ local function delete(id, state)
   pruned = pruned + 1
 end
 
-for state, time in pairs(before) do
-  local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
-  local kept = {}
-  for _, id in ipairs(ended) do
-    local keep_until = number_of(fields_of(id, 'until')[1])
-    -- Nor is one forgotten whose result is yet to be passed on.
-    if state == COMPLETED and call('ZSCORE', p .. 'passing', id) then keep_until = now end
-    if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
-      kept[#kept + 1] = keep_until
-      kept[#kept + 1] = id
+local PASSING_PAUSE = 1000 -- milliseconds
+
+for state, time in pairs(kept) do
+  local undecided, decided = call('ZRANGE', p .. 'ended:' .. state, 0, limit - 1, 'WITHSCORES'), {}
+  local ids = {}
+  for nr = 1, #undecided, 2 do
+    local id, keep_until = undecided[nr], tonumber(fields_of(undecided[nr], 'until')[1] or nil) or 0
+    ids[#ids + 1] = id
+    push(decided, state, digits(math.max(undecided[nr + 1] + time, keep_until)), id)
+  end
+  many('ZADD', p .. 'delete:' .. state, decided[state] or {})
+  many('ZREM', p .. 'ended:' .. state, ids)
+  local over = call('ZRANGEBYSCORE', p .. 'delete:' .. state, '-inf', '(' .. now, 'LIMIT', 0, limit)
+  local deleted = {}
+  for _, id in ipairs(over) do
+    if state == COMPLETED and call('ZSCORE', p .. 'passing', id) then
+      -- Its result is yet to be passed on.
+      call('ZADD', p .. 'delete:' .. state, digits(now + PASSING_PAUSE), id)
     else
       delete(id, state)
+      deleted[#deleted + 1] = id
     end
   end
-  many('ZREM', p .. 'ended:' .. state, ended)
-  -- Their results are kept for longer: out of the way of what comes next.
-  many('ZADD', p .. 'kept', kept)
+  many('ZREM', p .. 'delete:' .. state, deleted)
 end
-local kept = call('ZRANGEBYSCORE', p .. 'kept', '-inf', '(' .. now, 'LIMIT', 0, limit)
-for _, id in ipairs(kept) do delete(id, COMPLETED) end
-many('ZREM', p .. 'kept', kept)
 
 -- ---- rescue
 

@@ -1,6 +1,6 @@
 -- Where plain jobs are that run or have ended. Appended to common.lua by the scripts that need it.
 
-local unusable = refused('done', 'ended:3', 'orphaned', 'renewals')
+local unusable = refused('done', 'orphaned', 'renewals')
 if unusable then return unusable end
 
 local function each_runner(look)
@@ -11,10 +11,16 @@ local function each_runner(look)
   end
 end
 
--- 'done', its claim, and when it finished; or 'running', and its claim.
+-- Numbers of rounds are smaller than times.
+local EPOCH = 1e11
+
+-- 'done', its claim, and when it finished, unless that was by a version before; or 'running', and its claim.
 local function find_plain(id)
   local done = call('HGET', p .. 'done', id)
-  if done then return { 'done', done, call('ZSCORE', p .. 'ended:' .. COMPLETED, id) } end
+  if done then
+    local first = string.match(done, '^%d+')
+    return { 'done', done, first and tonumber(first) > EPOCH and first }
+  end
   local found
   each_runner(function(runner)
     local claim = call('HGET', p .. 'running:' .. runner, id)

@@ -1,6 +1,7 @@
 -- ARGV: runner, the number of the round, the length of its lease, now, how many it
 -- wants; how many queues, and each; how many notes, and of each: id, attempt, checkpoint, progress; how many have
--- simply completed, and the ids; how many have ended otherwise, and the ids; of each of the first its attempt; of each
+-- simply completed, and the ids; how many have ended otherwise, and the ids; when these are deleted, by state: completed,
+-- cancelled, dead; of each of the first its attempt; of each
 -- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
@@ -36,6 +37,15 @@ for _ = 1, tonumber(take()) do note(take(), take(), take(), take()) end
 
 local lost, done, done_ids, unheld = {}, {}, {}, {}
 local are_cancelling
+
+-- When what has ended is deleted: by who settles it, and not before its result expires.
+local delete_times = {}
+
+local function delete_at(state, keep_until)
+  local time = delete_times[state]
+  if time == '' then return end
+  return digits(math.max(tonumber(time), tonumber(keep_until) or 0))
+end
 
 -- Whether the job was still this runner's.
 local function settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
@@ -73,7 +83,7 @@ local function settle(id, attempt, state, attempts, due, problem, result, keep_u
       with('until', keep_until)
     end
     if state == COMPLETED and was[8] then call('HDEL', job, 'checkpoint') end
-    finished(id, state, queue, key, was[6], now)
+    finished(id, state, queue, key, was[6], now, delete_at(state, keep_until))
   end
   call('HSET', job, unpack(fields))
   return true
@@ -82,9 +92,11 @@ end
 -- A plain job that has simply completed needs no record.
 local function complete(id, claim, queue)
   local last = #done
-  done[last + 1], done[last + 2] = id, claim
+  -- In place of the round: when it finished.
+  done[last + 1], done[last + 2] = id, now .. string.sub(claim, string.find(claim, '\n', 1, true), -1)
   done_ids[last + 1], done_ids[last + 2] = 0, id
-  push(added, p .. 'ended:' .. COMPLETED, now, id)
+  local delete = delete_at(COMPLETED)
+  push(added, p .. (delete and 'delete:' or 'ended:') .. COMPLETED, delete or now, id)
   count(RUNNING, queue, -1)
   count(COMPLETED, queue, 1)
   if are_cancelling and is_cancelling(id) then push(removed, p .. 'cancelling', id) end
@@ -133,6 +145,7 @@ local function take_ids()
 end
 
 local completed, ended = take_ids(), take_ids()
+for _, state in ipairs({ COMPLETED, CANCELLED, DEAD }) do delete_times[state] = take() end
 if #completed + #ended > 0 then
   are_cancelling = call('EXISTS', p .. 'cancelling') == 1
   each_claim(completed, function(id, claim)

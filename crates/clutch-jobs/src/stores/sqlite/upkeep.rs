@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
-use super::{INSERT, IS_HELD, flow, kept_ms, release, row, with_error};
+use super::{INSERT, IS_HELD, flow, release, row, with_error};
 use crate::flow::Link;
 use crate::job::{Millis, State};
 use crate::leases::{Lapsed, Lease};
-use crate::store::{Keep, RESCUES_MAX, Tick, lapsed};
+use crate::store::{Keep, RESCUES_MAX, Tick, kept_ms, lapsed};
 
 /// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry.
 pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
