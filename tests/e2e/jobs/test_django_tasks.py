@@ -96,9 +96,16 @@ signals.task_enqueued.connect(lambda sender, task_result, **_: enqueued.append(t
 """
 
 
+def need_tasks() -> None:
+    """Django 6 has them; versions before need a package."""
+    django = pytest.importorskip("django")
+    if django.VERSION < (6,):
+        pytest.importorskip("django_tasks")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("django_tasks")
+    need_tasks()
     folder = tmp_path_factory.mktemp("django")
     for name, text in {
         "site_of_test/__init__.py": "",
@@ -236,7 +243,7 @@ def test_old_connections_are_closed_around_each_task(site: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_the_settings_is_told(monkeypatch: pytest.MonkeyPatch, options: Any, what: str) -> None:
-    pytest.importorskip("django_tasks")
+    need_tasks()
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
@@ -250,7 +257,7 @@ def test_what_is_wrong_in_the_settings_is_told(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_priorities_keep_their_order() -> None:
-    pytest.importorskip("django_tasks")
+    need_tasks()
     from clutch.django import priority_of
 
     given = [priority_of(priority) for priority in range(-100, 101)]
