@@ -84,6 +84,8 @@ mod tests {
 
     const LENGTH: Duration = Duration::from_secs(30);
     const INTERVAL: Duration = Duration::from_millis(250);
+    /// Between two tries to lead.
+    const LEAD_MS: u64 = crate::maintenance::LEAD_INTERVAL.as_millis() as u64;
 
     fn lease(holder: &str, renewals: u64) -> Lease {
         Lease { holder: holder.to_owned(), renewals, length: LENGTH }
@@ -225,7 +227,7 @@ mod tests {
                     if self.sent[sender].as_ref().is_some_and(|(at, _)| self.ms >= at + TIMEOUT_MS) {
                         self.sent[sender] = None;
                         // As a fetcher and the upkeep do.
-                        self.next_ms[sender] = self.ms + if sender < HOLDERS { self.length_ms() / 6 } else { 600 };
+                        self.next_ms[sender] = self.ms + if sender < HOLDERS { self.length_ms() / 6 } else { LEAD_MS };
                     }
                     let is_still = if sender < HOLDERS { self.dead[sender] } else { self.stopped[sender - HOLDERS] };
                     if is_still || self.sent[sender].is_some() || self.ms < self.next_ms[sender] {

@@ -20,7 +20,7 @@ use crate::store::{Led, RENEWALS, Tick, Upkeep};
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which others try to lead: the gap when the leader has left. The same holds for it.
-const LEAD_INTERVAL: Duration = Duration::from_millis(375);
+pub(crate) const LEAD_INTERVAL: Duration = Duration::from_millis(375);
 
 /// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
 const LEAD_LEASE: Duration = Duration::from_secs(3);

@@ -269,6 +269,17 @@ struct Loop {
     look_at: Instant,
 }
 
+impl Drop for Loop {
+    /// After a panic nobody settles what runs: it is stopped, since others run it again when the lease has lapsed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for one in self.running.values() {
+                self.batch.pool().cancel(one.id);
+            }
+        }
+    }
+}
+
 impl Loop {
     fn new(shared: Arc<Shared>, pool: &Arc<Pool>) -> Loop {
         let (now, runner) = (Instant::now(), new_runner(shared.config.lease));

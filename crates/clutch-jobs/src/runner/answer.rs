@@ -14,6 +14,10 @@ use crate::facts::JobFailed;
 use crate::job::{Claimed, DIRECTIVE, Ending, JobError, JobId, Millis, Settled, State};
 use crate::store::Noted;
 
+/// Most bytes that a store keeps of an error, of each of which a job has up to 25.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
+const TRACEBACK_BYTES_MAX: usize = 32 << 10;
+
 /// Kind of the error of a job whose tool its worker does not have.
 pub(super) const NO_SUCH_TOOL: &str = "no_such_tool";
 
@@ -134,7 +138,19 @@ fn expired_as(job: &Claimed, now: Millis, error: JobError) -> Ending {
 }
 
 fn error(job: &Claimed, at: Millis, kind: &str, message: String, traceback: String) -> JobError {
+    let (message, traceback) = (shortened(message, MESSAGE_BYTES_MAX), shortened(traceback, TRACEBACK_BYTES_MAX));
     JobError { at, attempt: job.attempt, kind: kind.to_owned(), message, traceback }
+}
+
+/// Leaves out the middle of what is too long: a message begins with what is wrong, a traceback ends with it.
+fn shortened(text: String, most: usize) -> String {
+    if text.len() <= most {
+        return text;
+    }
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let from = (0..=most / 2).rev().find(is_boundary).unwrap_or(0);
+    let until = (text.len() - most / 2..).find(is_boundary).unwrap_or(text.len());
+    format!("{}\n… {} bytes are left out …\n{}", &text[..from], until - from, &text[until..])
 }
 
 pub(super) fn failed_event(front: Arc<str>, job: &Claimed, settled: &Settled, error: &JobError) -> JobFailed {
@@ -149,5 +165,20 @@ pub(super) fn failed_event(front: Arc<str>, job: &Claimed, settled: &Settled, er
         kind: error.kind.clone(),
         error: error.message.clone(),
         next_s: settled.scheduled_at.filter(|_| settled.state == State::Scheduled).map(until),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_error_the_beginning_and_the_end_are_kept() {
+        assert_eq!(shortened("é".repeat(50), 100), "é".repeat(50));
+        let long = format!("begin {} end", "é".repeat(1000));
+        let short = shortened(long.clone(), 101);
+        assert!(short.starts_with("begin é") && short.ends_with("é end") && short.len() < 160, "{short}");
+        let left_out: usize = short.split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert_eq!(short.replace(&format!("\n… {left_out} bytes are left out …\n"), "").len() + left_out, long.len());
     }
 }
