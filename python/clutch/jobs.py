@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from clutch import _core
 from clutch._jobs.opening import LazyStore, offers_of
 from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, JobIds, Queue, queue_of
+from clutch._jobs.schedules import Schedule, entry_of
 from clutch._jobs.transaction import Row, insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, step_of, written
 from clutch._pool.caller import is_patched
@@ -40,6 +41,7 @@ __all__ = [
     "Jobs",
     "Queue",
     "Retry",
+    "Schedule",
     "Snooze",
     "current_job",
 ]
@@ -400,6 +402,92 @@ class Jobs:
         jobs = (_core.JobStore.insert(self._lazy.url, text) for text in texts)
         rows = [Row(statement, dict(row), file, after, before) for statement, row, file, after, before in jobs]
         return [JobId(*one) for one in insert(connection, rows)]
+
+    # ---- periodic jobs
+
+    def schedule(
+        self,
+        name: str,
+        when: str | Seconds,
+        tool: Callable[..., Any] | str,
+        /,
+        *,
+        zone: str | None = None,
+        misfire: str = "last",
+        overlap: str = "skip",
+    ) -> None:
+        """Keep a schedule in the store: its job is enqueued at each tick, as of an entry `[cron.NAME]`.
+
+            jobs.options(queue="mail").schedule("report", "0 3 * * *", partial(report, "de"), zone="Asia/Tokyo")
+
+        `when`: a crontab schedule, or an interval: seconds, text such as `"5m"`, a timedelta. `tool`: a tool, or a
+        `functools.partial` of one with its arguments. `zone`: of a schedule, default UTC. `misfire`: whether the
+        `"last"` of the ticks that nobody could run is made up for, or `"skip"`. `overlap`: while the job of an earlier
+        tick has not ended, `"skip"` the tick, let its job `"wait"`, or `"allow"` it beside. Its jobs have the options
+        of `options()`; `retry` is 0 unless it is given.
+
+        One of the same name is replaced, and begins with its next tick; if nothing of it has changed, nothing happens.
+        Every dispatcher of the store takes it up within a few seconds. Raises ValueError, `BadArguments`,
+        `StoreUnavailable`.
+        """
+        function, args, kwargs = step_of(tool)
+        called = self._called(function)
+        arguments = called.arguments(args, kwargs, self._offers["keywords"])
+        options = self._options.over(called.defaults)
+        text = entry_of(name, when, called, arguments, options, zone=zone, misfire=misfire, overlap=overlap)
+        try:
+            self._ask(lambda store: store.set_schedule(name, "put", text))
+        except ValueError as error:
+            option, why = error.args if len(error.args) == 2 else ("", str(error))
+            raise ValueError(f"schedule {name!r}: {f'{option} ' if option else ''}{why}") from None
+
+    def schedules(self) -> builtins.list[Schedule]:
+        """Return the schedules that the store keeps, by name. Those of configs are not among them."""
+        return [Schedule.of(told) for told in self._ask(lambda store: store.schedules())]
+
+    def pause_schedule(self, name: str) -> bool:
+        """Pause a schedule: no dispatcher enqueues its jobs any more. Returns False if there is none of this name."""
+        return self._ask(lambda store: store.set_schedule(name, "pause"))
+
+    def resume_schedule(self, name: str) -> bool:
+        """Resume a paused schedule with its next tick. Returns False if there is none of this name."""
+        return self._ask(lambda store: store.set_schedule(name, "resume"))
+
+    def unschedule(self, name: str) -> bool:
+        """Remove a schedule; jobs that it has enqueued stay. Returns False if there is none of this name."""
+        return self._ask(lambda store: store.set_schedule(name, "remove"))
+
+    def run_schedule(self, name: str) -> JobId | None:
+        """Enqueue the job of a schedule now, beside its ticks, and return its id; None if there is no such schedule.
+
+        With `overlap="skip"` it is the id of the job that has not ended, if there is one (`is_new` is False).
+        """
+        told = self._ask(lambda store: store.run_schedule(name))
+        return None if told is None else JobId(*told)
+
+    async def aschedule(self, name: str, when: str | Seconds, tool: Callable[..., Any] | str, /, **how: Any) -> None:
+        """`schedule` for asyncio."""
+        await asyncio.to_thread(functools.partial(self.schedule, name, when, tool, **how))
+
+    async def aschedules(self) -> builtins.list[Schedule]:
+        """`schedules` for asyncio."""
+        return await asyncio.to_thread(self.schedules)
+
+    async def apause_schedule(self, name: str) -> bool:
+        """`pause_schedule` for asyncio."""
+        return await asyncio.to_thread(self.pause_schedule, name)
+
+    async def aresume_schedule(self, name: str) -> bool:
+        """`resume_schedule` for asyncio."""
+        return await asyncio.to_thread(self.resume_schedule, name)
+
+    async def aunschedule(self, name: str) -> bool:
+        """`unschedule` for asyncio."""
+        return await asyncio.to_thread(self.unschedule, name)
+
+    async def arun_schedule(self, name: str) -> JobId | None:
+        """`run_schedule` for asyncio."""
+        return await asyncio.to_thread(self.run_schedule, name)
 
     # ---- looking, and changing
 

@@ -5,8 +5,13 @@
 //! they lead or not, and may start again, or have clocks that differ or jump: a tick makes one job at most. What is known
 //! here of the last tick may be old, and each answer of the store mends it.
 //!
+//! Entries are those of a configuration, and those that are kept in the store, which come and go. A tick that is far ahead
+//! of the store's clock is refused there: it would silence the entry until then.
+//!
 //! Of the ticks that nobody could run in time, the last one makes a job; an entry that is new to its store begins with its
 //! next tick.
+
+pub mod watch;
 
 use std::fmt;
 
@@ -20,10 +25,19 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use crate::job::{Millis, NewJob};
-use crate::store::Tick;
+use crate::store::{Schedule, Tick};
 
 /// Lateness at which a tick counts as missed.
 const MISSED_AFTER: Millis = 60_000;
+
+/// Most missed ticks that are counted.
+pub const MISSED_MAX: usize = 1000;
+
+/// How far a tick may be ahead of the store's clock.
+pub const AHEAD_MAX: Millis = 60_000;
+
+/// In place of a last tick: this one was refused, since it is ahead of the store's clock.
+pub const REFUSED: Millis = Millis::MIN;
 
 /// Shortest time between two ticks of a plain interval.
 const EVERY_MIN: Millis = 1000;
@@ -79,7 +93,7 @@ pub struct WrongEntry {
 
 /// When an entry ticks.
 #[derive(Clone, Debug)]
-enum Schedule {
+enum TickTimes {
     Pattern {
         /// Alternatives: the entry ticks when any of them does.
         patterns: Vec<Pattern>,
@@ -89,17 +103,17 @@ enum Schedule {
     Every(Millis),
 }
 
-impl Schedule {
-    fn parse(options: &EntryOptions) -> Result<Schedule, WrongEntry> {
+impl TickTimes {
+    fn parse(options: &EntryOptions) -> Result<TickTimes, WrongEntry> {
         let wrong = |option, why: String| WrongEntry { option, why };
         match (&options.schedule, options.every_ms) {
-            (None, Some(every)) if every >= EVERY_MIN => Ok(Schedule::Every(every)),
+            (None, Some(every)) if every >= EVERY_MIN => Ok(TickTimes::Every(every)),
             (None, Some(every)) => Err(wrong("every", format!("{every} ms is less than 1 s"))),
             (Some(text), None) => {
                 let patterns = patterns(text).map_err(|error| wrong("schedule", unreadable(error)))?;
                 let zone =
                     TimeZone::get(&options.zone).map_err(|_| wrong("zone", "there is no such time zone".to_owned()))?;
-                Ok(Schedule::Pattern { patterns, zone })
+                Ok(TickTimes::Pattern { patterns, zone })
             }
             _ => Err(wrong("schedule", "one of schedule and every must be given".to_owned())),
         }
@@ -108,8 +122,8 @@ impl Schedule {
     /// The first tick after this time.
     fn next(&self, after: Millis) -> Option<Millis> {
         match self {
-            Schedule::Every(every) => after.div_euclid(*every).checked_add(1)?.checked_mul(*every),
-            Schedule::Pattern { patterns, zone } => {
+            TickTimes::Every(every) => after.div_euclid(*every).checked_add(1)?.checked_mul(*every),
+            TickTimes::Pattern { patterns, zone } => {
                 let after = second_of(after, zone)?;
                 let found = patterns.iter().map_while(|pattern| next_of(pattern, &after));
                 found.map(|time| time.timestamp().as_millisecond()).min()
@@ -120,8 +134,8 @@ impl Schedule {
     /// The last tick that is not after this time.
     fn last(&self, now: Millis) -> Option<Millis> {
         match self {
-            Schedule::Every(every) => Some(now - now.rem_euclid(*every)),
-            Schedule::Pattern { patterns, zone } => {
+            TickTimes::Every(every) => Some(now - now.rem_euclid(*every)),
+            TickTimes::Pattern { patterns, zone } => {
                 let now = second_of(now, zone)?;
                 let found = patterns.iter().map_while(|pattern| last_of(pattern, &now));
                 found.map(|time| time.timestamp().as_millisecond()).max()
@@ -204,7 +218,7 @@ fn second_of(time: Millis, zone: &TimeZone) -> Option<Zoned> {
 #[derive(Clone)]
 pub struct CronEntry {
     options: EntryOptions,
-    schedule: Schedule,
+    schedule: TickTimes,
 }
 
 impl fmt::Debug for CronEntry {
@@ -214,9 +228,15 @@ impl fmt::Debug for CronEntry {
 }
 
 impl CronEntry {
+    /// From its JSON.
+    pub fn read(text: &str, now: Millis) -> Result<CronEntry, WrongEntry> {
+        let wrong = |error: serde_json::Error| WrongEntry { option: "", why: error.to_string() };
+        CronEntry::new(serde_json::from_str(text).map_err(wrong)?, now)
+    }
+
     /// `now`: an entry that never ticks after it is none.
     pub fn new(options: EntryOptions, now: Millis) -> Result<CronEntry, WrongEntry> {
-        let schedule = Schedule::parse(&options)?;
+        let schedule = TickTimes::parse(&options)?;
         let entry = CronEntry { options, schedule };
         entry.job(now, now).check().map_err(|why| WrongEntry { option: "", why })?;
         match entry.next(now) {
@@ -233,15 +253,21 @@ impl CronEntry {
     /// The same for people: as clocks in its zone show it, in ISO 8601. Empty: there is none.
     pub fn next_shown(&self, after: Millis) -> String {
         let zone = match &self.schedule {
-            Schedule::Pattern { zone, .. } => zone.clone(),
-            Schedule::Every(_) => TimeZone::UTC,
+            TickTimes::Pattern { zone, .. } => zone.clone(),
+            TickTimes::Every(_) => TimeZone::UTC,
         };
         let next = self.next(after).and_then(|next| second_of(next, &zone));
         next.map(|next| next.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()).unwrap_or_default()
     }
 
+    /// Returns how many ticks after the last one nobody has run in time.
+    pub fn missed(&self, last: Millis, now: Millis) -> usize {
+        let ticks = std::iter::successors(self.next(last), |tick| self.next(*tick));
+        ticks.take_while(|tick| *tick <= now - MISSED_AFTER).take(MISSED_MAX).count()
+    }
+
     /// The job of the tick at this time, which is enqueued now.
-    fn job(&self, at: Millis, now: Millis) -> NewJob {
+    pub fn job(&self, at: Millis, now: Millis) -> NewJob {
         let EntryOptions { name, overlap, deadline_ms, job, .. } = &self.options;
         let key = format!("cron:{name}");
         let tick = Timestamp::from_millisecond(at).map(|time| time.to_string()).unwrap_or_default();
@@ -262,13 +288,21 @@ impl CronEntry {
 #[derive(Debug)]
 struct Timer {
     entry: CronEntry,
+    /// As the store keeps it. None: it is of the configuration.
+    kept: Option<String>,
     /// True once the store has told when the last tick was.
     is_known: bool,
     /// The first tick after that. None: there is none any more.
     due_at: Option<Millis>,
+    /// The store has refused its tick.
+    is_refused: bool,
 }
 
 impl Timer {
+    fn new(entry: CronEntry, kept: Option<String>) -> Timer {
+        Timer { entry, kept, is_known: false, due_at: Some(Millis::MIN), is_refused: false }
+    }
+
     fn tick(&mut self, now: Millis) -> Option<Tick> {
         let due_at = self.due_at.filter(|due_at| *due_at <= now)?;
         let name = self.entry.options.name.clone();
@@ -292,8 +326,31 @@ pub struct Cron {
 
 impl Cron {
     pub fn new(entries: Vec<CronEntry>) -> Cron {
-        let timer = |entry| Timer { entry, is_known: false, due_at: Some(Millis::MIN) };
-        Cron { timers: entries.into_iter().map(timer).collect() }
+        Cron { timers: entries.into_iter().map(|entry| Timer::new(entry, None)).collect() }
+    }
+
+    /// Takes the entries that the store keeps. One of the configuration goes before one of the same name; those that a newer
+    /// version has written are left to it.
+    pub fn keep(&mut self, schedules: &[Schedule], now: Millis) {
+        let runs = |schedule: &&Schedule| !schedule.is_paused;
+        self.timers.retain(|timer| match &timer.kept {
+            None => true,
+            Some(kept) => schedules.iter().filter(runs).any(|schedule| schedule.entry == *kept),
+        });
+        for schedule in schedules.iter().filter(runs) {
+            if self.timers.iter().all(|timer| timer.entry.options.name != schedule.name)
+                && let Ok(entry) = CronEntry::read(&schedule.entry, now)
+            {
+                self.timers.push(Timer::new(entry, Some(schedule.entry.clone())));
+            }
+        }
+    }
+
+    /// Asks the store once more about entries whose ticks it has refused: a clock may be right again.
+    pub fn ask_again(&mut self) {
+        for timer in self.timers.iter_mut().filter(|timer| timer.is_refused) {
+            *timer = Timer::new(timer.entry.clone(), timer.kept.take());
+        }
     }
 
     /// When there is something to tell the store.
@@ -311,7 +368,8 @@ impl Cron {
         for (tick, last) in ticks.iter().zip(lasts) {
             for timer in self.timers.iter_mut().filter(|timer| timer.entry.options.name == tick.name) {
                 timer.is_known = true;
-                timer.due_at = timer.entry.next(*last);
+                timer.is_refused = *last == REFUSED;
+                timer.due_at = if timer.is_refused { None } else { timer.entry.next(*last) };
             }
         }
     }

@@ -32,6 +32,17 @@ clutch_pool::facts! {
     /// Jobs had completed under a dispatcher of this machine that was killed before its store was told; they are settled.
     "jobs_inherited" LIVES JobsInherited { front: Arc<str>, jobs: usize }
 
+    /// A periodic job hangs: ticks of its entry are skipped, since the job of an earlier one has not ended. From the second in
+    /// a row on, once until one begins.
+    "cron_skipped" LIVES CronSkipped { front: Arc<str>, entry: String }
+
+    /// The last tick of an entry of periodic jobs is in the future, since a clock was ahead: it has no jobs until then. `ahead_s`:
+    /// how far.
+    "cron_ahead" LIVES CronAhead { front: Arc<str>, entry: String, ahead_s: u64 }
+
+    /// A tick of periodic jobs is refused: the clock of this machine is more than a minute ahead of the store's.
+    "cron_refused" LIVES CronRefused { front: Arc<str>, entry: String }
+
     /// Jobs wait in a queue from which this front does not take, and none of them runs.
     "queue_unserved" LIVES QueueUnserved { front: Arc<str>, queue: String, available: u64, waited_s: u64 }
 

@@ -216,6 +216,10 @@ impl JobsFront {
             let value = FigureValue::Histogram(waits.into());
             self.figure("jobs_wait_seconds", help, &[("queue", queue)], value)
         }));
+        let help = "Ticks of periodic jobs that made no job, since the one of an earlier tick had not ended";
+        figures.extend(stats.skipped.iter().map(|(entry, count)| {
+            self.figure("cron_skipped", help, &[("entry", entry)], FigureValue::Counter(*count))
+        }));
         let running = FigureValue::Gauge(stats.running as u64);
         figures.push(self.figure("jobs_running", "Jobs that run here", &[], running));
         let is_up = FigureValue::Gauge(u64::from(stats.reason.is_none()));

@@ -366,7 +366,8 @@ pub fn check_queue(name: &str) -> Result<(), String> {
     check_name("a queue's name", name)
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), String> {
+/// Returns why nothing has this name.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     within(what, name.len(), NAME_BYTES_MAX)?;
     if name.is_empty() {
         return Err(format!("{what} is empty: give one"));

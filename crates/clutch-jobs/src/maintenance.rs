@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::cron::Cron;
 use crate::job::Millis;
 use crate::leases::{LOOKS_MIN, Lapsed, Observer};
-use crate::store::{Led, RENEWALS, Tick, Upkeep};
+use crate::store::{Led, RENEWALS, Schedule, Tick, Upkeep};
 
 /// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
 /// for a time before the next that was known. With short leases it is less, so that enough looks fall into one.
@@ -106,6 +106,11 @@ impl Maintenance {
         self.leases.lapsed()
     }
 
+    /// Takes the entries of periodic jobs that the store keeps.
+    pub fn keep(&mut self, schedules: &[Schedule], clock: Millis) {
+        self.cron.keep(schedules, clock);
+    }
+
     /// Returns the ticks of periodic jobs that a look is to report.
     pub fn ticks(&mut self, clock: Millis) -> Vec<Tick> {
         self.cron.ticks(clock)
@@ -122,6 +127,7 @@ impl Maintenance {
                 let interval = if self.leads { self.look_interval } else { self.lead_interval };
                 self.leases.looked(led.leases, sent, interval);
                 self.leads = led.leads;
+                self.cron.ask_again();
                 let longest = if led.leads { Duration::MAX } else { self.lead_interval };
                 self.lead_at = now + (self.lease / RENEWALS).min(longest);
             }

@@ -102,6 +102,9 @@ pub struct Stats {
     /// By queue, how long jobs that were due had waited when they began.
     #[serde(skip)]
     pub waits: BTreeMap<String, Durations>,
+    /// By entry of periodic jobs, ticks that made no job, since the one of an earlier tick had not ended.
+    #[serde(skip)]
+    pub skipped: BTreeMap<String, u64>,
     /// Why nothing can be claimed now: mostly, that the store cannot be had.
     pub reason: Option<String>,
     /// What the store has set aside since somebody has damaged it; the rest goes on.

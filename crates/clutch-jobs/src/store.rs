@@ -220,6 +220,30 @@ pub struct Tick {
     pub job: Option<NewJob>,
 }
 
+/// An entry of periodic jobs that is kept in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    pub name: String,
+    /// The JSON of its [`EntryOptions`](crate::cron::EntryOptions).
+    pub entry: String,
+    pub is_paused: bool,
+    /// Time of its last tick, or since when it has been there, or goes on after a pause.
+    pub ticked_at: Millis,
+}
+
+/// A change of an entry that is kept in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleChange<'a> {
+    /// Adds it, or replaces the one of this name: it begins with its next tick, unless it is as it was.
+    Put(&'a str),
+    /// Ticks that fall into a pause are not made up for.
+    Pause(bool),
+    Remove,
+}
+
+/// Most entries of one store.
+pub const SCHEDULES_MAX: usize = 1000;
+
 /// Result of one maintenance of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
@@ -237,6 +261,8 @@ pub struct Upkeep {
     pub next_due: Option<Millis>,
     /// For each given tick, the time of the last tick of its entry: itself, or a later one.
     pub last_ticks: Vec<Millis>,
+    /// Entries whose tick has made no job, since the one of an earlier tick has not ended.
+    pub skipped: Vec<String>,
     /// All leases, as they are after it.
     pub leases: Vec<Lease>,
     /// As in [`Round`].
@@ -293,6 +319,16 @@ pub struct Offers {
     pub transactions: bool,
 }
 
+/// Why a store has no periodic jobs.
+pub(crate) const NO_TICKS: &str = "the format of Sidekiq has no place for periodic jobs";
+
+/// The refusal of one entry more than a store keeps.
+pub(crate) fn too_many_schedules() -> String {
+    format!(
+        "the store has {SCHEDULES_MAX} schedules, which is the most: delete one, or let one job do the work of several"
+    )
+}
+
 /// A store of jobs.
 pub trait Store: Send + Sync {
     /// As people name it, without secrets.
@@ -342,6 +378,16 @@ pub trait Store: Send + Sync {
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep>;
 
     /// Returns whether there was something to change.
+    /// Changes an entry of periodic jobs that is kept here. Returns whether there was one to change.
+    fn set_schedule(&self, _name: &str, _change: ScheduleChange<'_>, _now: Millis) -> Result<bool> {
+        Err(StoreError::Refused(NO_TICKS.to_owned()))
+    }
+
+    /// Entries of periodic jobs that are kept here, by name.
+    fn schedules(&self) -> Result<Vec<Schedule>> {
+        Ok(Vec::new())
+    }
+
     fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool>;
 
     fn get(&self, id: &str) -> Result<Option<Job>>;
@@ -370,6 +416,11 @@ pub trait Store: Send + Sync {
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// The names of ticks that have made no job.
+pub(crate) fn skipped(ticks: &[Tick], are_skipped: impl IntoIterator<Item = bool>) -> Vec<String> {
+    ticks.iter().zip(are_skipped).filter(|(_, is_skipped)| *is_skipped).map(|(tick, _)| tick.name.clone()).collect()
 }
 
 /// Notices that there may be something to claim.

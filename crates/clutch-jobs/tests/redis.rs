@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clutch_jobs::cron::{AHEAD_MAX, REFUSED};
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
 use clutch_jobs::leases::Lapsed;
 use clutch_jobs::store::{
@@ -485,4 +486,18 @@ fn a_server_that_stands_still_is_noticed() {
     assert!(since.elapsed() < Duration::from_secs(15), "they wait side by side");
     rustix::process::kill_process(server_pid, rustix::process::Signal::CONT).unwrap();
     store.queues().unwrap();
+}
+
+#[test]
+fn a_tick_that_is_ahead_of_the_servers_clock_is_refused() {
+    let Some((_, store, _)) = shared() else { return };
+    let last = |at: Millis, job: Option<NewJob>| {
+        let tick = Tick { name: "a".to_owned(), at, job };
+        store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks[0]
+    };
+    assert_eq!(last(NOW + AHEAD_MAX * 2, None), REFUSED, "it would be new from then on only");
+    assert_eq!(last(NOW, None), NOW);
+    assert_eq!(last(NOW + AHEAD_MAX * 2, Some(job())), REFUSED);
+    assert_eq!(last(NOW + AHEAD_MAX / 2, Some(job())), NOW + AHEAD_MAX / 2, "clocks may differ a little");
+    assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
 }

@@ -238,6 +238,27 @@ LINES: dict[str, Callable[[Event], Line]] = {
             f"{'ahead of' if event['ahead_s'] > 0 else 'behind'} that of {event['store']}, by which its jobs go: set it"
         ),
     ),
+    "cron_skipped": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: ticks of {event['entry']} are skipped, since the job of an earlier one has not ended: "
+            f"clutch jobs list --tag cron:{event['entry']}"
+        ),
+    ),
+    "cron_ahead": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: the last tick of {event['entry']} is {event['ahead_s']} s in the future, since a clock "
+            "was ahead: it has no jobs until then; give it another name"
+        ),
+    ),
+    "cron_refused": about_pool(
+        logging.ERROR,
+        lambda event: (
+            f"{event['front']}: the clock of this machine is more than a minute ahead of the store's: ticks of "
+            f"{event['entry']} are refused; set the clock"
+        ),
+    ),
     "store_recovered": about_pool(logging.INFO, lambda event: f"{event['front']}: {event['store']} works again"),
     "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by command"),
     "zygote_lost": about_pool(

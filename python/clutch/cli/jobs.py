@@ -23,7 +23,7 @@ from clutch.cli.call import named_value
 from clutch.cli.flags import as_json
 from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import age, aligned, printable
-from clutch.errors import ClutchError
+from clutch.errors import ClutchError, ConfigError
 from clutch.jobs import Job, Jobs, Queue
 
 T = TypeVar("T")
@@ -37,6 +37,10 @@ UNSERVED = timedelta(minutes=1)
 
 
 def existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Jobs:
+    return existing_store(given)
+
+
+def existing_store(given: str | None) -> Jobs:
     """Returns the store. To look does not create a file."""
     url = url_of(given)
     jobs = Jobs(url)
@@ -441,24 +445,93 @@ def say_of_queue(queue: str, text: str, as_json: bool, **changed: Any) -> None:
         click.echo(text)
 
 
+CRON_CHANGES: dict[str, tuple[Callable[[Jobs, str], object], str]] = {
+    "pause": (Jobs.pause_schedule, "paused"),
+    "resume": (Jobs.resume_schedule, "resumed"),
+    "run": (Jobs.run_schedule, "has run now"),
+    "delete": (Jobs.unschedule, "deleted"),
+}
+
+
 @command.command("cron")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
+@click.option("--store", envvar="CLUTCH_STORE", show_envvar=True, metavar="URL|NAME", help=STORE_HELP)
+@click.option("--pause", metavar="NAME", help="Pause a schedule that the store keeps.")
+@click.option("--resume", metavar="NAME", help="Resume it with its next tick.")
+@click.option("--run", metavar="NAME", help="Enqueue its job now, beside its ticks.")
+@click.option("--delete", metavar="NAME", help="Delete it. Jobs that it has enqueued stay.")
 @as_json
-def cron(config: str | None, as_json: bool) -> None:
-    """List the periodic jobs of CONFIG (default: the nearest clutch.toml), each with its next tick.
+def cron(config: str | None, store: str | None, as_json: bool, **changes: str | None) -> None:
+    """List periodic jobs, each with its next tick.
+
+    Those of CONFIG (default: the nearest clutch.toml), and those that its stores keep, or --store.
 
     `clutch jobs list --tag cron:NAME` lists the jobs of one.
     """
-    from clutch.config import load
-
-    ticks = next_ticks(load(config).cron)
+    given = {change: name for change, name in changes.items() if name is not None}
+    if len(given) > 1:
+        raise click.UsageError("give one of --pause, --resume, --run and --delete")
+    if given:
+        change_schedule(store, *next(iter(given.items())), as_json)
+        return
+    rows = [*configured(config, store), *kept(config, store)]
     if as_json:
-        print_json([{"name": entry.name, **entry.values, "store": entry.store, "next": tick} for entry, tick in ticks])
-    elif not ticks:
+        print_json([values for values, _ in rows])
+    elif not rows:
         click.echo("no periodic jobs", err=True)
     else:
-        rows = ((one.name, one.when, one.values["tool"], one.values["queue"], one.store, str(at)) for one, at in ticks)
-        print_table([("name", "when", "tool", "queue", "store", "next"), *rows])
+        heads = ("name", "when", "tool", "queue", "store", "from", "next", "")
+        print_table([heads, *(row for _, row in rows)])
+
+
+def change_schedule(store: str | None, change: str, name: str, as_json: bool) -> None:
+    jobs = existing_store(store)
+    act, done = CRON_CHANGES[change]
+    if not checked(lambda: act(jobs, name)):
+        known = ", ".join(one.name for one in jobs.schedules()) or "none"
+        raise ClutchError(
+            f"--{change} {name}: the store keeps no schedule of this name; it keeps {known}. Entries of a config are "
+            "changed there"
+        )
+    if as_json:
+        print_json({"name": name, "changed": change})
+    else:
+        click.echo(f"schedule {name} {done}")
+
+
+def configured(config: str | None, store: str | None) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    """Entries of the config, as JSON and as a row. Without a config, a store is enough."""
+    from clutch.config import find, load
+
+    if store is not None and config is None:
+        try:
+            find()
+        except ConfigError:
+            return
+    for one, at in next_ticks(load(config).cron):
+        values = {"name": one.name, **one.values, "store": one.store, "from": "config", "next": at}
+        yield values, (one.name, one.when, one.values["tool"], one.values["queue"], one.store, "config", str(at), "")
+
+
+def kept(config: str | None, store: str | None) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    """Entries that stores keep."""
+    from clutch.config import find, load_stores
+
+    if store is not None:
+        stores = {store if "://" not in store else "--store": existing_store(store)}
+    else:
+        urls = load_stores(find() if config is None else Path(config))
+        stores = {name: Jobs(url) for name, url in urls.items()}
+    for shown, jobs in stores.items():
+        file = _core.JobStore.file(jobs.url)
+        if file is not None and not Path(file).exists():
+            continue  # to look does not create a file
+        for one in jobs.schedules():
+            notes = ["paused"] * one.is_paused + [f"missed {one.missed}"] * bool(one.missed)
+            following = "-" if one.next_at is None else str(one.next_at)
+            values = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+            row = (one.name, one.when, one.tool, one.queue, shown, "store", following, ", ".join(notes))
+            yield {**values, "store": shown, "from": "store"}, row
 
 
 # ---- printing

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
+from job_tools import append, append_tick, double, wait_at
 
 import clutch
 from support.clutch_process import COMMAND, Dispatcher, soon
 from support.clutch_process import clutch as command
+from support.jobs_house import worker
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
@@ -155,7 +161,109 @@ def test_clutch_jobs_cron_lists_the_entries(tmp_path: Path) -> None:
     entries = '[cron.nightly]\nschedule = "0 3 * * *"\nzone = "Asia/Tokyo"\ntool = "double"\nargs = [2]\n'
     (tmp_path / "clutch.toml").write_text(config_of("sqlite:///jobs.db", entries))
     done = command("jobs", "cron", cwd=tmp_path)
-    assert "nightly  0 3 * * * Asia/Tokyo  double  default  main   20" in done.stdout, done.stderr
+    assert "nightly  0 3 * * * Asia/Tokyo  double  default  main   config  20" in done.stdout, done.stderr
     assert "03:00:00+09:00" in done.stdout
     (entry,) = json.loads(command("jobs", "cron", "clutch.toml", "--json", cwd=tmp_path).stdout)
     assert (entry["name"], entry["args"], entry["next"][10:]) == ("nightly", [2], "T03:00:00+09:00")
+
+
+# ---- schedules that the store keeps
+
+
+def test_a_schedule_is_taken_up_and_changed_while_dispatchers_run(tmp_path: Path, store: str) -> None:
+    runs, jobs = tmp_path / "runs", clutch.Jobs(store)
+    with worker(tmp_path, store) as one, worker(tmp_path, store) as other:
+        one.wait_ready("work")
+        other.wait_ready("work")
+        jobs.schedule("each", 1, partial(append_tick, str(runs)))
+        soon(lambda: len(ticks_in(runs)) >= TICKS)
+        assert jobs.pause_schedule("each")
+        paused = jobs.schedules()[0]
+        assert (paused.name, paused.when, paused.is_paused, paused.next_at) == ("each", "every 1 s", True, None)
+        assert jobs.unschedule("each")
+        assert jobs.schedules() == []
+        jobs.schedule("daily", "0 3 * * *", partial(append, str(runs), "run\n"), zone="Europe/Berlin")
+        job = jobs.run_schedule("daily")
+        assert job is not None
+        soon(lambda: "run" in ticks_in(runs))
+        found = jobs.get(job)
+        assert found is not None
+        assert (found.tags, found.meta["cron"]) == (("cron:daily",), "daily")
+    ticks = [tick for tick in ticks_in(runs) if tick != "run"]
+    assert len(ticks) == len(set(ticks)), "each made one job"
+
+
+def test_a_schedule_that_hangs_is_told_of(tmp_path: Path, store: str) -> None:
+    jobs = clutch.Jobs(store)
+    with Rendezvous() as rendezvous, worker(tmp_path, store) as server:
+        jobs.schedule("hang", 1, partial(wait_at, rendezvous.port))
+        guest = rendezvous.guest()
+        server.err.wait("ticks of hang are skipped, since the job of an earlier one has not ended")
+        guest.let_go()
+
+
+def test_schedules_are_listed_beside_those_of_the_config(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    (tmp_path / "clutch.toml").write_text(config_of(store, '[cron.own]\nevery = "5m"\ntool = "double"\nargs = [1]\n'))
+    jobs = clutch.Jobs(store)
+
+    def said(*arguments: str) -> str:
+        done = command("jobs", "cron", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "store" not in said().split("from", 1)[1], "to look creates no file"
+    jobs.options(queue="mail").schedule("kept", "0 3 * * *", partial(double, 1), zone="Europe/Berlin")
+    jobs.schedule("often", "5m", partial(double, 1))
+    assert re.search(r"(?m)^own +every 300 s +double +default +main +config +20", said())
+    assert re.search(r"(?m)^kept +0 3 \* \* \* Europe/Berlin +double +mail +main +store +20", said())
+    assert said("--pause", "often") == "schedule often paused\n"
+    assert re.search(r"(?m)^often .* store +- +paused", said())
+    assert said("--resume", "often") == "schedule often resumed\n"
+    assert said("--run", "kept") == "schedule kept has run now\n"
+    assert json.loads(said("--delete", "kept", "--json")) == {"name": "kept", "changed": "delete"}
+    assert [(one["name"], one["from"]) for one in json.loads(said("--json"))] == [("own", "config"), ("often", "store")]
+    refused = command("jobs", "cron", "--delete", "own", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "the store keeps no schedule of this name; it keeps often" in refused.stderr
+    (tmp_path / "clutch.toml").unlink()
+    assert [one["name"] for one in json.loads(said("--store", store, "--json"))] == ["often"]
+
+
+def test_schedules_that_never_tick_are_refused(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    for when, options, why in [
+        ("0 3 31 2 *", {}, "there is no such time"),
+        ("0 3 * *", {}, "cannot be read"),
+        (0.5, {}, "less than 1 s"),
+        ("x", {}, "when 'x'"),
+        ("0 3 * * *", {"zone": "Mars/Base"}, "there is no such time zone"),
+        (60, {"zone": "UTC"}, "in no zone"),
+        (60, {"misfire": "all"}, "allowed are last, skip"),
+        (60, {"overlap": "all"}, "allowed are skip, wait, allow"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            jobs.schedule("a", when, partial(double, 1), **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a schedule has none"):
+        jobs.options(unique=True).schedule("a", 60, partial(double, 1))
+    with pytest.raises(ValueError, match="name"):
+        jobs.schedule("", 60, partial(double, 1))
+    with pytest.raises(ValueError, match="has no place for periodic jobs"):
+        clutch.Jobs("sidekiq://127.0.0.1:1/0").schedule("a", 60, "double")
+    assert jobs.schedules() == []
+
+
+def test_asyncio_schedules(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+
+    async def play() -> list[str]:
+        await jobs.aschedule("a", timedelta(hours=1), partial(double, 1), overlap="allow")
+        await jobs.apause_schedule("a")
+        await jobs.aresume_schedule("a")
+        assert await jobs.arun_schedule("a") is not None
+        names = [one.name for one in await jobs.aschedules()]
+        await jobs.aunschedule("a")
+        return names
+
+    assert asyncio.run(play()) == ["a"]
+    assert jobs.run_schedule("a") is None

@@ -105,7 +105,7 @@ fn a_day_that_a_zone_leaves_out_ends_no_entry() {
 
 #[test]
 fn a_schedule_with_very_many_times_is_none_of_fixed_times() {
-    let Schedule::Pattern { patterns, .. } = entry("0-59 0-59 1-2 * * *", "UTC").schedule else { unreachable!() };
+    let TickTimes::Pattern { patterns, .. } = entry("0-59 0-59 1-2 * * *", "UTC").schedule else { unreachable!() };
     assert_eq!(patterns.len(), 1);
 }
 
@@ -291,4 +291,54 @@ proptest! {
         let all = std::iter::successors(entry.next(start), |time| entry.next(*time));
         prop_assert_eq!(house.made, all.take(ticks).collect::<Vec<_>>());
     }
+}
+
+fn kept(name: &str, every_ms: Millis) -> Schedule {
+    let entry = format!(
+        r#"{{"name": "{name}", "every_ms": {every_ms}, "zone": "UTC", "misfire": "last", "overlap": "allow",
+            "job": {{"queue": "default", "tool": "x", "arguments": {{}}, "attempts_max": 1}}}}"#
+    );
+    Schedule { name: name.to_owned(), entry, is_paused: false, ticked_at: 0 }
+}
+
+fn names(ticks: &[Tick]) -> Vec<&str> {
+    ticks.iter().map(|tick| tick.name.as_str()).collect()
+}
+
+#[test]
+fn entries_of_the_store_come_and_go() {
+    let mut cron = Cron::new(vec![entry("0 3 * * *", "UTC")]);
+    let own = Schedule { name: "nightly".to_owned(), ..kept("nightly", 5000) };
+    let newer = Schedule { entry: "{}".to_owned(), ..kept("newer", 5000) };
+    cron.keep(&[own, kept("a", 5000), newer], 0);
+    let first = cron.ticks(7000);
+    assert_eq!(names(&first), ["nightly", "a"], "the one of the configuration, and what can be read");
+    cron.ticked(&first, &[7000, 7000]);
+    cron.keep(&[kept("a", 5000)], 7000);
+    assert_eq!(cron.due_at(), Some(10_000), "it is as it was");
+    cron.keep(&[kept("a", 8000)], 7000);
+    assert_eq!(names(&cron.ticks(7000)), ["a"], "it is asked for, since it is another one");
+    cron.keep(&[Schedule { is_paused: true, ..kept("a", 8000) }], 7000);
+    assert_eq!(cron.due_at(), Some(3 * HOUR));
+}
+
+#[test]
+fn a_tick_that_was_refused_is_asked_for_again() {
+    let mut cron = Cron::new(vec![entry("0 3 * * *", "UTC")]);
+    let ticks = cron.ticks(7000);
+    cron.ticked(&ticks, &[REFUSED]);
+    assert_eq!(cron.due_at(), None, "nobody spins");
+    cron.ask_again();
+    let ticks = cron.ticks(8000);
+    cron.ticked(&ticks, &[8000]);
+    cron.ask_again();
+    assert_eq!(cron.due_at(), Some(3 * HOUR));
+}
+
+#[test]
+fn missed_ticks_are_counted_once_they_are_late() {
+    let hourly = entry("0 * * * *", "UTC");
+    assert_eq!(hourly.missed(0, HOUR), 0, "there is time left");
+    assert_eq!(hourly.missed(0, 3 * HOUR + 60_000), 3);
+    assert_eq!(hourly.missed(0, HOUR * 24 * 365), MISSED_MAX);
 }

@@ -15,11 +15,15 @@ use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
 use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
+use crate::cron::watch::{Silence, Watch as CronWatch};
 use crate::ends::{Ends, Heirs};
-use crate::facts::{ClockDiffers, JobsInherited, JobsRescued, QueueUnserved, StoreDamaged, StoreLost, StoreRecovered};
+use crate::facts::{
+    ClockDiffers, CronAhead, CronRefused, CronSkipped, JobsInherited, JobsRescued, QueueUnserved, StoreDamaged,
+    StoreLost, StoreRecovered,
+};
 use crate::job::Millis;
 use crate::maintenance::{Duty, Maintenance, Performed};
-use crate::store::{Noted, QueueStats, Report, Runner, Store, Upkeep};
+use crate::store::{Noted, QueueStats, Report, Runner, Store, Tick, Upkeep};
 
 /// Interval at which the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,6 +34,9 @@ const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval at which the ends that dead runners of this machine have left are looked for.
 const INHERIT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval at which entries of periodic jobs are read that the store keeps.
+const SCHEDULES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
@@ -280,6 +287,24 @@ impl Shared {
         }
     }
 
+    /// Counts what periodic jobs have skipped, and tells the log what silences them.
+    fn tell_of_cron(&self, watch: &mut CronWatch, ticks: &[Tick], upkeep: &Upkeep, now: Millis) {
+        for name in &upkeep.skipped {
+            *self.stats.lock().skipped.entry(name.clone()).or_default() += 1;
+        }
+        for (entry, silence) in watch.on(ticks, &upkeep.last_ticks, &upkeep.skipped, now) {
+            let front = self.config.name.clone();
+            match silence {
+                Silence::Skipped => self.telemetry.emit(|| CronSkipped { front, entry }),
+                Silence::Refused => self.telemetry.emit(|| CronRefused { front, entry }),
+                Silence::Ahead(ms) => {
+                    let ahead_s = u64::try_from(ms / 1000).unwrap_or_default();
+                    self.telemetry.emit(|| CronAhead { front, entry, ahead_s });
+                }
+            }
+        }
+    }
+
     fn tell(&self, upkeep: &Upkeep) {
         self.found_damaged(&upkeep.damaged);
         if upkeep.rescued > 0 {
@@ -345,10 +370,18 @@ impl Shared {
         let mut is_failing = false;
         let mut heirs = self.config.folder.clone().filter(|_| self.store.settles_for_others()).map(Heirs::new);
         let mut inherit_at = Instant::now();
+        let (mut schedules_at, mut cron_watch) = (inherit_at, CronWatch::default());
         while self.stopping().is_none() {
             self.count_queues();
             self.check_clock();
             let sent = Instant::now();
+            if sent >= schedules_at {
+                schedules_at = sent + SCHEDULES_INTERVAL;
+                // Those that cannot be read now stay as they were.
+                if let Ok(schedules) = self.store.schedules() {
+                    machine.keep(&schedules, self.store.now());
+                }
+            }
             if let Some(heirs) = heirs.as_mut().filter(|_| sent >= inherit_at) {
                 inherit_at = sent + INHERIT_INTERVAL;
                 self.inherit(heirs, sent);
@@ -362,12 +395,15 @@ impl Shared {
                     let now = self.store.now();
                     let (ticks, lapsed) = (machine.ticks(now), machine.lapsed());
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, &lapsed, now);
-                    let looked = looked.inspect(|upkeep| self.tell(upkeep));
+                    let looked = looked.inspect(|upkeep| {
+                        self.tell(upkeep);
+                        self.tell_of_cron(&mut cron_watch, &ticks, upkeep, now);
+                    });
                     looked.map(|upkeep| Performed::Looked { upkeep, ticks, now, sent })
                 }
                 Duty::Wait(until) => {
                     let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
-                    let until = if heirs.is_some() { until.min(inherit_at) } else { until };
+                    let until = if heirs.is_some() { until.min(inherit_at) } else { until }.min(schedules_at);
                     drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
                     continue;
                 }

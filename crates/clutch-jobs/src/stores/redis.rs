@@ -36,6 +36,7 @@
 //! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
 //! | `{p}:leader`, `{p}:schema` | hash, string | who looks after it, the version |
 //! | `{p}:cron` | hash | the last tick of each entry of periodic jobs |
+//! | `{p}:schedules`, `{p}:schedules:paused` | hash, set | entries of periodic jobs that are kept here, as JSON; names of those that are paused |
 //! | `{p}:broken` | set | ids whose record somebody has damaged: left alone |
 //! | `{p}:news` | stream | one entry, new when a queue that had nothing has something |
 
@@ -56,12 +57,14 @@ use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
+use crate::cron::{AHEAD_MAX, REFUSED};
 use crate::flow;
 use crate::job::{self, AfterFailure, Job, JobId, LINKS_TOLD, Millis, NewJob, Rate, Settled, State, millis};
 use crate::leases::{Lapsed, Lease};
 use crate::store::{
     self, Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
-    Runner, Store, StoreError, Tick, Upkeep, Want, Watch,
+    Runner, SCHEDULES_MAX, Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, skipped,
+    too_many_schedules,
 };
 
 /// Schema that this version reads and writes.
@@ -107,6 +110,8 @@ scripts! {
     FIND: "redis/inbox.lua", "redis/find.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/always.lua", "redis/set_queue.lua";
+    SET_SCHEDULE: "redis/set_schedule.lua";
+    SCHEDULES: "redis/schedules.lua";
     TICK: "redis/tick.lua", "redis/flow.lua", "redis/plain.lua", "redis/inbox.lua", "redis/parents.lua", "redis/new.lua",
          "redis/ticked.lua", "redis/enqueue.lua", "redis/told.lua";
 }
@@ -169,16 +174,22 @@ impl Redis {
     }
 
     /// When the last tick of its entry was. One trip for each: ticks that are due at the same time are few.
-    fn tick(&self, tick: &Tick, now: Millis) -> Result<Millis> {
+    fn tick(&self, tick: &Tick, now: Millis) -> Result<(Millis, bool)> {
         let ids = ids::new_ids(1, now);
         let answer = self.link.run(&TICK, |cmd| {
-            cmd.arg(&tick.name).arg(tick.at);
+            cmd.arg(&tick.name).arg(tick.at).arg(now - Store::now(self)).arg(AHEAD_MAX);
             if let Some(job) = &tick.job {
                 cmd.arg(now).arg("").arg(1).arg(record::arguments(job, &ids[0], &[], now));
             }
         })?;
-        // Otherwise what an enqueue answers: the tick is new.
-        Ok(parsed(answer).unwrap_or(tick.at))
+        // Otherwise what an enqueue answers: the tick is new, and of its job whether there is another one already.
+        Ok(match answer {
+            Value::Array(others) => (tick.at, !others.is_empty()),
+            last => match text(last).as_deref() {
+                Some("ahead") => (REFUSED, false),
+                last => (last.and_then(|last| last.parse().ok()).unwrap_or(tick.at), false),
+            },
+        })
     }
 
     /// Stages, rescues and prunes at most so many each.
@@ -611,8 +622,39 @@ impl Store for Redis {
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         // First what makes room: where the memory is full, no tick can be written.
         let upkeep = if limit > 0 { self.look(keep, limit, lapsed, now)? } else { Upkeep::default() };
-        let last_ticks = ticks.iter().map(|tick| self.tick(tick, now)).collect::<Result<_>>()?;
-        Ok(Upkeep { last_ticks, ..upkeep })
+        let ticked = ticks.iter().map(|tick| self.tick(tick, now)).collect::<Result<Vec<_>>>()?;
+        let last_ticks = ticked.iter().map(|(last, _)| *last).collect();
+        let skipped = skipped(ticks, ticked.iter().map(|(_, is_skipped)| *is_skipped));
+        Ok(Upkeep { last_ticks, skipped, ..upkeep })
+    }
+
+    fn set_schedule(&self, name: &str, change: ScheduleChange<'_>, now: Millis) -> Result<bool> {
+        let (what, entry) = match change {
+            ScheduleChange::Put(entry) => ("put", entry),
+            ScheduleChange::Pause(true) => ("pause", ""),
+            ScheduleChange::Pause(false) => ("resume", ""),
+            ScheduleChange::Remove => ("remove", ""),
+        };
+        let answer = self.link.run(&SET_SCHEDULE, |cmd| {
+            cmd.arg(name).arg(what).arg(entry).arg(now).arg(SCHEDULES_MAX);
+        })?;
+        match parsed(answer) {
+            Some(-1) => Err(StoreError::Refused(too_many_schedules())),
+            changed => Ok(changed == Some(1)),
+        }
+    }
+
+    fn schedules(&self) -> Result<Vec<Schedule>> {
+        let mut values = texts(self.link.run(&SCHEDULES, |_| ())?).into_iter();
+        let mut found = Vec::new();
+        while let (Some(name), Some(entry), Some(is_paused), Some(at)) =
+            (values.next(), values.next(), values.next(), values.next())
+        {
+            let ticked_at = at.parse().unwrap_or_default();
+            found.push(Schedule { name, entry, is_paused: is_paused == "1", ticked_at });
+        }
+        found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
     }
 
     fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {

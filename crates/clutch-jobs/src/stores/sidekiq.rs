@@ -39,8 +39,8 @@ use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State};
 use crate::leases::Lapsed;
 use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed, Report, Result,
-    Round, Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, Led, NO_TICKS, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed, Report,
+    Result, Round, Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
 };
 
 /// Longest time between two heartbeats.
@@ -486,7 +486,7 @@ impl Store for Sidekiq {
 
     fn look_after(&self, _keep: &Keep, limit: usize, ticks: &[Tick], lapsed: &[Lapsed], now: Millis) -> Result<Upkeep> {
         if !ticks.is_empty() {
-            return Err(StoreError::Refused("the format of Sidekiq has no place for periodic jobs".to_owned()));
+            return Err(StoreError::Refused(NO_TICKS.to_owned()));
         }
         let rescued = self.rescue(limit, lapsed, now)?;
         let staged = self.stage("schedule", limit, now)? + self.stage("retry", limit, now)?;

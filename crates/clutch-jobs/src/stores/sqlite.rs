@@ -35,8 +35,8 @@ use crate::flow::{LINKS_MAX, Link};
 use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::leases::Lapsed;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch, kept_ms,
+    Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner,
+    Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, kept_ms, skipped,
 };
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
@@ -291,13 +291,15 @@ impl Store for Sqlite {
                     .prepare_cached("SELECT min(due_at) FROM clutch_jobs WHERE state = 0")?
                     .query_row([], |row| row::integer(row, 0))
             };
+            let ticked = ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<Vec<_>>>()?;
             Ok(Upkeep {
                 passed: flow::pass_on(transaction, limit, now)?,
                 staged: stage(transaction, limit, now)?,
                 rescued,
                 buried,
                 pruned: prune(transaction, keep, limit, now)?,
-                last_ticks: ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<_>>()?,
+                last_ticks: ticked.iter().map(|(last, _)| *last).collect(),
+                skipped: skipped(ticks, ticked.iter().map(|(_, is_skipped)| *is_skipped)),
                 next_due: next_due(transaction)?,
                 leases: leases(transaction)?,
                 damaged: Vec::new(),
@@ -307,6 +309,16 @@ impl Store for Sqlite {
             self.written.wake();
         }
         upkeep
+    }
+
+    fn set_schedule(&self, name: &str, change: ScheduleChange<'_>, now: Millis) -> Result<bool> {
+        let changed = self.write(|transaction| upkeep::set_schedule(transaction, name, change, now))?;
+        self.written.wake();
+        Ok(changed)
+    }
+
+    fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.read(upkeep::schedules)
     }
 
     fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {

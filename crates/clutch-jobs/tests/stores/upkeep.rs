@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clutch_jobs::job::{Ending, Millis, NewJob, State, settle};
-use clutch_jobs::store::{Keep, Report, Tick, Want};
+use clutch_jobs::store::{Keep, Report, SCHEDULES_MAX, Schedule, ScheduleChange, StoreError, Tick, Want};
 
 use super::house::{HOUR, House, KEEP, NOW, done, failure, job, runner, tick};
 
@@ -117,12 +117,65 @@ pub fn a_tick_whose_unique_job_has_not_ended_makes_none(house: &House) {
         |at| Tick { job: Some(NewJob { unique: Some("cron:a".to_owned()), ..job("default") }), ..tick("a", at) };
     house.tick(&[unique(NOW)]);
     let claimed = house.claim("r", 9).remove(0);
-    assert_eq!(house.tick(&[unique(NOW + 1)]), [NOW + 1], "it was, all the same");
+    let upkeep = house.store.look_after(&KEEP, 0, &[unique(NOW + 1)], &[], NOW).unwrap();
+    assert_eq!((upkeep.last_ticks, upkeep.skipped), (vec![NOW + 1], vec!["a".to_owned()]), "it was, all the same");
     house.end("r", &claimed, done(), NOW);
     assert_eq!(house.tick(&[unique(NOW + 1)]), [NOW + 1]);
     assert!(house.claim("r", 9).is_empty());
     house.tick(&[unique(NOW + 2)]);
     assert_eq!(house.claim("r", 9).len(), 1);
+}
+
+fn put(house: &House, name: &str, entry: &str, now: Millis) {
+    assert!(house.store.set_schedule(name, ScheduleChange::Put(entry), now).unwrap());
+}
+
+pub fn schedules_are_kept_changed_and_removed(house: &House) {
+    let other = (house.open)();
+    assert_eq!(other.schedules().unwrap(), []);
+    for change in [ScheduleChange::Pause(true), ScheduleChange::Remove] {
+        assert!(!house.store.set_schedule("a", change, NOW).unwrap(), "there is none");
+    }
+    put(house, "b", "{}", NOW);
+    put(house, "a é", r#"{"n":1}"#, NOW);
+    let kept = |name: &str, entry: &str, is_paused, ticked_at| Schedule {
+        name: name.to_owned(),
+        entry: entry.to_owned(),
+        is_paused,
+        ticked_at,
+    };
+    assert_eq!(other.schedules().unwrap(), [kept("a é", r#"{"n":1}"#, false, NOW), kept("b", "{}", false, NOW)]);
+    assert!(house.store.set_schedule("b", ScheduleChange::Pause(true), NOW + 1).unwrap());
+    put(house, "a é", "{}", NOW + 2);
+    assert_eq!(other.schedules().unwrap(), [kept("a é", "{}", false, NOW + 2), kept("b", "{}", true, NOW)]);
+    assert!(house.store.set_schedule("b", ScheduleChange::Remove, NOW).unwrap());
+    put(house, "b", "{}", NOW + 9);
+    assert_eq!(other.schedules().unwrap()[1], kept("b", "{}", false, NOW + 9), "it begins anew, and is not paused");
+}
+
+pub fn a_schedule_begins_with_its_next_tick(house: &House) {
+    let ticked = |house: &House| house.store.schedules().unwrap()[0].ticked_at;
+    put(house, "a", "1", NOW);
+    assert_eq!(house.tick(&[tick("a", NOW)]), [NOW]);
+    assert!(house.claim("r", 9).is_empty(), "what was before is no business of it");
+    assert_eq!(house.tick(&[tick("a", NOW + 5)]), [NOW + 5]);
+    put(house, "a", "1", NOW + 50);
+    assert_eq!(ticked(house), NOW + 5, "nothing has changed");
+    put(house, "a", "2", NOW + 60);
+    assert_eq!(ticked(house), NOW + 60);
+    for (is_paused, ticks) in [(true, NOW + 60), (true, NOW + 60), (false, NOW + 72), (false, NOW + 72)] {
+        assert!(house.store.set_schedule("a", ScheduleChange::Pause(is_paused), ticks.max(NOW + 70)).unwrap());
+        assert_eq!(ticked(house), ticks.max(if is_paused { 0 } else { NOW + 72 }));
+    }
+}
+
+pub fn a_store_keeps_a_bounded_number_of_schedules(house: &House) {
+    for nr in 0..SCHEDULES_MAX {
+        put(house, &format!("{nr}"), "{}", NOW);
+    }
+    let refused = house.store.set_schedule("more", ScheduleChange::Put("{}"), NOW);
+    assert!(matches!(&refused, Err(StoreError::Refused(why)) if why.contains("1000")), "{refused:?}");
+    put(house, "7", "1", NOW);
 }
 
 pub fn of_many_at_once_one_takes_each_tick(house: &House) {

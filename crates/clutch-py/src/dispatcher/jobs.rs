@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clutch_jobs::cron::{CronEntry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::job::{self, NewJob, Rate, State};
-use clutch_jobs::store::{Change, Enqueued, Filter, Offers, QueueChange, Store, StoreError};
+use clutch_jobs::store::{Change, Enqueued, Filter, Offers, QueueChange, ScheduleChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
 use clutch_wire::forked::Moment;
 use clutch_wire::sync::Mutex;
@@ -60,6 +60,9 @@ impl<T> Drop for Own<T> {
 /// A statement, its parameters by name, the file that it is for, and the jobs that it comes after: by their ids, and how many
 /// of those before it.
 type Insert = (&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf, Vec<String>, usize);
+
+/// See [`JobStore::schedules`].
+type ScheduleTold = (String, String, bool, i64, String, usize);
 
 type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
 
@@ -244,6 +247,53 @@ impl JobStore {
         let row =
             sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
         Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path, job.after, job.after_previous))
+    }
+
+    /// Changes an entry of periodic jobs that the store keeps. `what`: "put", with its JSON; "pause", "resume" or "remove".
+    /// Whether there was one to change. Raises ValueError for an entry that can never be used: see `wrong_entry`.
+    #[pyo3(signature = (name, what, entry=None))]
+    fn set_schedule(&self, py: Python<'_>, name: &str, what: &str, entry: Option<&str>) -> PyResult<bool> {
+        let change = match (what, entry) {
+            ("put", Some(entry)) => {
+                job::check_name("a schedule's name", name).map_err(|why| PyValueError::new_err(("name", why)))?;
+                CronEntry::read(entry, job::now()).map_err(wrong_entry)?;
+                ScheduleChange::Put(entry)
+            }
+            ("pause", None) => ScheduleChange::Pause(true),
+            ("resume", None) => ScheduleChange::Pause(false),
+            ("remove", None) => ScheduleChange::Remove,
+            _ => return Err(PyValueError::new_err(what.to_owned())),
+        };
+        wait_when_finalizing();
+        py.detach(|| self.store().set_schedule(name, change, job::now())).map_err(|failed| error(py, &failed))
+    }
+
+    /// Entries of periodic jobs that the store keeps: of each its name, its JSON, whether it is paused, its last tick, the
+    /// next one in ISO 8601 (empty: it has none), and how many were missed.
+    fn schedules(&self, py: Python<'_>) -> PyResult<Vec<ScheduleTold>> {
+        wait_when_finalizing();
+        let found = py.detach(|| self.store().schedules()).map_err(|failed| error(py, &failed))?;
+        let now = job::now();
+        Ok(found
+            .into_iter()
+            .map(|one| {
+                // A newer version may have written one that this one cannot read.
+                let entry = CronEntry::read(&one.entry, now).ok().filter(|_| !one.is_paused);
+                let next = entry.as_ref().map_or_else(String::new, |entry| entry.next_shown(now.max(one.ticked_at)));
+                let missed = entry.map_or(0, |entry| entry.missed(one.ticked_at, now));
+                (one.name, one.entry, one.is_paused, one.ticked_at, next, missed)
+            })
+            .collect())
+    }
+
+    /// Enqueues the job of an entry of periodic jobs that the store keeps, as if it ticked now. None: there is no such entry.
+    fn run_schedule(&self, py: Python<'_>, name: &str) -> PyResult<Option<(String, bool)>> {
+        wait_when_finalizing();
+        let found = py.detach(|| self.store().schedules()).map_err(|failed| error(py, &failed))?;
+        let Some(schedule) = found.into_iter().find(|one| one.name == name) else { return Ok(None) };
+        let now = job::now();
+        let job = CronEntry::read(&schedule.entry, now).map_err(wrong_entry)?.job(now, now);
+        Ok(told(py, py.detach(|| self.store.0.1.enqueue(vec![job])))?.pop())
     }
 
     fn pause(&self, py: Python<'_>, queue: &str, is_paused: bool) -> PyResult<()> {

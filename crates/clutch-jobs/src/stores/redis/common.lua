@@ -6,7 +6,8 @@ local KINDS = {
   all = 'zset', arrivals = 'zset', broken = 'set', cancelling = 'set', counts = 'hash', cron = 'hash',
   ['delete:3'] = 'zset', ['delete:4'] = 'zset', ['delete:5'] = 'zset', done = 'hash', ['ended:3'] = 'zset',
   ['ended:4'] = 'zset', ['ended:5'] = 'zset', holding = 'set', inboxes = 'set', leader = 'hash', orphaned = 'set',
-  parents = 'set', passing = 'zset', renewals = 'hash', scheduled = 'zset', schema = 'string', settings = 'hash', unique = 'hash',
+  parents = 'set', passing = 'zset', renewals = 'hash', scheduled = 'zset', schedules = 'hash',
+  ['schedules:paused'] = 'set', schema = 'string', settings = 'hash', unique = 'hash',
 }
 
 -- What a script returns at once if one of its keys is of another type.

@@ -114,8 +114,10 @@ DROP TABLE clutch_starts_3;
 CREATE INDEX clutch_starts_by_time ON clutch_starts (scope, at);
 CREATE INDEX clutch_starts_old ON clutch_starts (forget_at);
 ALTER TABLE clutch_cron RENAME TO clutch_cron_3;
-CREATE TABLE clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL);
-INSERT INTO clutch_cron SELECT name, ticked_at FROM clutch_cron_3;
+CREATE TABLE clutch_cron (
+    name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL, entry TEXT, is_paused INTEGER NOT NULL DEFAULT 0
+);
+INSERT INTO clutch_cron (name, ticked_at) SELECT name, ticked_at FROM clutch_cron_3;
 DROP TABLE clutch_cron_3;
 ALTER TABLE clutch_schema RENAME TO clutch_schema_3;
 CREATE TABLE clutch_schema (version INTEGER NOT NULL);

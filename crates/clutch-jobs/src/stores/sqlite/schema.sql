@@ -109,8 +109,10 @@ CREATE TABLE IF NOT EXISTS clutch_starts (scope TEXT NOT NULL, at INTEGER NOT NU
 CREATE INDEX IF NOT EXISTS clutch_starts_by_time ON clutch_starts (scope, at);
 CREATE INDEX IF NOT EXISTS clutch_starts_old ON clutch_starts (forget_at);
 
--- The last tick of each entry of periodic jobs.
-CREATE TABLE IF NOT EXISTS clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL);
+-- The last tick of each entry of periodic jobs; of those that are kept here the entry, as JSON.
+CREATE TABLE IF NOT EXISTS clutch_cron (
+    name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL, entry TEXT, is_paused INTEGER NOT NULL DEFAULT 0
+);
 
 CREATE TABLE IF NOT EXISTS clutch_schema (version INTEGER NOT NULL);
 INSERT INTO clutch_schema SELECT 4 WHERE NOT EXISTS (SELECT 1 FROM clutch_schema);

@@ -2,27 +2,78 @@
 
 use std::time::Duration;
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::{INSERT, IS_HELD, flow, release, row, with_error};
 use crate::flow::Link;
 use crate::job::{Millis, State};
 use crate::leases::{Lapsed, Lease};
-use crate::store::{Keep, RESCUES_MAX, Tick, kept_ms, lapsed};
+use crate::store::{
+    Keep, RESCUES_MAX, SCHEDULES_MAX, Schedule, ScheduleChange, Tick, kept_ms, lapsed, too_many_schedules,
+};
 
-/// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry.
-pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
+/// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry, and whether the job was skipped.
+pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<(Millis, bool)> {
     let mut note = transaction.prepare_cached(
-        "INSERT INTO clutch_cron VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
+        "INSERT INTO clutch_cron (name, ticked_at) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
          WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
     )?;
     let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
+    let mut is_skipped = false;
     if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
-        row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
+        is_skipped = !row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
     }
-    transaction
+    let last = transaction
         .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
-        .query_row([&tick.name], |row| row.get(0))
+        .query_row([&tick.name], |row| row.get(0))?;
+    Ok((last, is_skipped))
+}
+
+/// Whether there was something to change.
+pub(super) fn set_schedule(
+    transaction: &Transaction<'_>,
+    name: &str,
+    change: ScheduleChange<'_>,
+    now: Millis,
+) -> rusqlite::Result<bool> {
+    let changed = match change {
+        ScheduleChange::Put(entry) => {
+            let others: i64 = transaction.query_row(
+                "SELECT count(*) FROM clutch_cron WHERE entry IS NOT NULL AND name <> ?1",
+                [name],
+                |row| row.get(0),
+            )?;
+            if others >= SCHEDULES_MAX as i64 {
+                return Err(flow::refused(too_many_schedules()));
+            }
+            transaction.execute(
+                "INSERT INTO clutch_cron (name, ticked_at, entry) VALUES (?1, ?3, ?2) ON CONFLICT DO UPDATE SET \
+                 ticked_at = CASE WHEN entry IS excluded.entry THEN ticked_at ELSE max(ticked_at, ?3) END, \
+                 entry = excluded.entry",
+                params![name, entry, now],
+            )?
+        }
+        ScheduleChange::Pause(is_paused) => transaction.execute(
+            "UPDATE clutch_cron SET is_paused = ?2, ticked_at = iif(is_paused AND NOT ?2, max(ticked_at, ?3), ticked_at) \
+             WHERE name = ?1 AND entry IS NOT NULL",
+            params![name, is_paused, now],
+        )?,
+        ScheduleChange::Remove => {
+            transaction.execute("DELETE FROM clutch_cron WHERE name = ?1 AND entry IS NOT NULL", [name])?
+        }
+    };
+    Ok(changed > 0)
+}
+
+pub(super) fn schedules(connection: &Connection) -> rusqlite::Result<Vec<Schedule>> {
+    let mut found = connection.prepare_cached(
+        "SELECT name, entry, is_paused, ticked_at FROM clutch_cron WHERE entry IS NOT NULL ORDER BY name",
+    )?;
+    let found = found.query_map([], |row| {
+        let (is_paused, ticked_at) = (row::flag(row, 2)?, row::integer(row, 3)?.unwrap_or_default());
+        Ok(Schedule { name: row::text(row, 0)?, entry: row::text(row, 1)?, is_paused, ticked_at })
+    })?;
+    found.collect()
 }
 
 pub(super) fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
