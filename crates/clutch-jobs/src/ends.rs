@@ -7,7 +7,7 @@
 //! the file with nobody's lock on it and settles for the runner that is gone, as long as the lease of that has not been
 //! ended: [`Heirs`].
 //!
-//! Only what has simply completed is in it. What has failed, or has a result to keep, runs again.
+//! Only what has completed is in it, with the result, if that is to be kept and has room. What has failed runs again.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,23 +22,28 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{self, Settled};
+use crate::job::{self, Millis, Settled, result_until};
 use crate::store::{Report, Runner, Store, Want};
 
 /// Places in a file: more jobs of one runner at a time have none.
-const PLACES: u32 = 4096;
+const PLACES: u32 = 2048;
 
 const HEAD_BYTES: usize = 1024;
-const PLACE_BYTES: usize = 64;
+const PLACE_BYTES: usize = 512;
 const FILE_BYTES: usize = HEAD_BYTES + PLACES as usize * PLACE_BYTES;
 
-/// Offsets in a place: the number of its turn, that of the turn whose code has returned, the attempt, and the id.
+/// Offsets in a place: the number of its turn, that of the turn whose code has returned, the attempt, the id; for how many
+/// milliseconds the result is kept, and the result.
 const TURN: usize = 0;
 const ENDED: usize = 4;
 const ATTEMPT: usize = 8;
 const ID_LENGTH: usize = 12;
-const ID: usize = 16;
-const ID_BYTES_MAX: usize = PLACE_BYTES - ID;
+const RESULT_LENGTH: usize = 14;
+const RESULT_MS: usize = 16;
+const ID: usize = 24;
+const ID_BYTES_MAX: usize = 48;
+const RESULT: usize = ID + ID_BYTES_MAX;
+const RESULT_BYTES_MAX: usize = PLACE_BYTES - RESULT;
 
 const SUFFIX: &str = "ends";
 
@@ -100,13 +105,14 @@ impl Ends {
         file.write_all_at(&bytes, 0)
     }
 
-    /// Gives the job a place, if there is one.
-    pub fn note(&mut self, id: &str, attempt: u32) -> Option<Place> {
+    /// Gives the job a place, if there is one. `result_ms`: for how long its result is kept; 0: not at all.
+    pub fn note(&mut self, id: &str, attempt: u32, result_ms: Millis) -> Option<Place> {
         let free = self.free.pop_if(|_| id.len() <= ID_BYTES_MAX)?;
         let place = Place { turn: free.turn.wrapping_add(1).max(1), ..free };
-        let mut bytes = [0; PLACE_BYTES];
+        let mut bytes = [0; RESULT];
         bytes[TURN..][..4].copy_from_slice(&place.turn.to_le_bytes());
         bytes[ATTEMPT..][..4].copy_from_slice(&attempt.to_le_bytes());
+        bytes[RESULT_MS..][..8].copy_from_slice(&result_ms.to_le_bytes());
         bytes[ID_LENGTH] = id.len() as u8;
         bytes[ID..][..id.len()].copy_from_slice(id.as_bytes());
         if self.file.write_all_at(&bytes, offset(place.index)).is_err() {
@@ -168,15 +174,28 @@ static FILES: Mutex<Vec<(Vec<u8>, Arc<File>)>> = Mutex::new(Vec::new());
 /// More than there are fronts of jobs with one pool.
 const FILES_MAX: usize = 64;
 
-/// Writes that the code of a job has returned. `mark`: as [`Ends::mark`] gave it. Where it cannot be written, the job may
-/// run again.
-pub fn note_end(mark: &[u8]) {
+/// Writes that the code of a job has returned, and its result as JSON, `null` if none is kept. `mark`: as [`Ends::mark`]
+/// gave it. Where it cannot be written, or a result has no room, the job may run again.
+pub fn note_end(mark: &[u8], result: &[u8]) {
     let Some((index, rest)) = mark.split_first_chunk::<4>() else { return };
     let Some((turn, path)) = rest.split_first_chunk::<4>() else { return };
+    let place = offset(u32::from_le_bytes(*index));
+    let Some(length) = u16::try_from(result.len()).ok().filter(|length| usize::from(*length) <= RESULT_BYTES_MAX)
+    else {
+        return;
+    };
     if let Ok(file) = opened(path) {
-        let _ = file.write_all_at(turn, offset(u32::from_le_bytes(*index)) + ENDED as u64);
+        let is_written = result == NULL
+            || file.write_all_at(result, place + RESULT as u64).is_ok()
+                && file.write_all_at(&length.to_le_bytes(), place + RESULT_LENGTH as u64).is_ok();
+        if is_written {
+            let _ = file.write_all_at(turn, place + ENDED as u64);
+        }
     }
 }
+
+/// What is not written: a result of none.
+const NULL: &[u8] = b"null";
 
 fn opened(path: &[u8]) -> io::Result<Arc<File>> {
     use std::os::unix::ffi::OsStrExt;
@@ -213,16 +232,17 @@ impl Heirs {
         self.left.retain(|path, _| paths.contains(path));
         let mut settled = 0;
         for path in paths {
-            let Some((file, head, ended)) = left(&path).filter(|(_, head, _)| head.store == store.name()) else {
+            let Some((file, head, ended)) = left(&path, store.now()).filter(|(_, head, _)| head.store == store.name())
+            else {
                 continue;
             };
             let runner = Runner::new(head.runner, Duration::from_millis(head.lease_ms));
             if !ended.is_empty() {
-                let completed = ended.iter().map(|(_, id, attempt)| Settled::completed(id.clone(), *attempt)).collect();
+                let completed = ended.iter().map(|(_, settled)| settled.clone()).collect();
                 let report = Report { settled: completed, ..report.clone() };
                 let round = store.round(&runner, &report, &Want::default(), store.now())?;
                 settled += ended.len() - round.lost.len().min(ended.len());
-                for (index, ..) in ended {
+                for (index, _) in ended {
                     let _ = file.write_all_at(&[0; PLACE_BYTES], offset(index));
                 }
             }
@@ -241,11 +261,11 @@ impl Heirs {
     }
 }
 
-/// A place whose code has returned: its number, the job's id, the attempt.
-type Ended = (u32, String, u32);
+/// A place whose code has returned: its number, and what has become of the job.
+type Ended = (u32, Settled);
 
 /// Reads a file whose runner is gone, and keeps others from it meanwhile.
-fn left(path: &Path) -> Option<(File, Head, Vec<Ended>)> {
+fn left(path: &Path, now: Millis) -> Option<(File, Head, Vec<Ended>)> {
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     let mut bytes = vec![0; FILE_BYTES];
@@ -254,12 +274,19 @@ fn left(path: &Path) -> Option<(File, Head, Vec<Ended>)> {
     let number = |place: &[u8], at: usize| place[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let places = bytes[HEAD_BYTES..].chunks_exact(PLACE_BYTES).enumerate();
     let ended = places.filter(|(_, place)| number(place, TURN) > 0 && number(place, TURN) == number(place, ENDED));
-    let ended = ended.filter_map(|(index, place)| {
-        let id = place.get(ID..ID + usize::from(place[ID_LENGTH]))?;
-        Some((index as u32, String::from_utf8(id.to_vec()).ok()?, number(place, ATTEMPT)))
-    });
+    let ended =
+        ended.filter_map(|(index, place)| Some((index as u32, settled_of(place, number(place, ATTEMPT), now)?)));
     let ended = ended.collect();
     Some((file, head, ended))
+}
+
+fn settled_of(place: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
+    let text = |from: usize, length: usize| String::from_utf8(place.get(from..from + length)?.to_vec()).ok();
+    let id = text(ID, usize::from(place[ID_LENGTH]).min(ID_BYTES_MAX))?;
+    let length = u16::from_le_bytes(*place[RESULT_LENGTH..].first_chunk()?);
+    let result = if length == 0 { "null".to_owned() } else { text(RESULT, usize::from(length))? };
+    let result_ms = Millis::from_le_bytes(*place[RESULT_MS..].first_chunk()?);
+    Some(Settled::completed(id, attempt, (result_ms > 0).then(|| (result, result_until(result_ms, now)))))
 }
 
 #[cfg(test)]
@@ -325,15 +352,15 @@ mod tests {
         let (left, jobs) = Left::new(3);
         let mut ends = left.ends();
         let marks: Vec<_> =
-            jobs.iter().map(|job| ends.note(&job.id, job.attempt).map(|place| ends.mark(place)).unwrap()).collect();
-        marks[1..].iter().for_each(|mark| note_end(mark));
+            jobs.iter().map(|job| ends.note(&job.id, job.attempt, 0).map(|place| ends.mark(place)).unwrap()).collect();
+        marks[1..].iter().for_each(|mark| note_end(mark, NULL));
         let mut heirs = Heirs::new(left.place());
         let now = Instant::now();
         assert_eq!(left.settle(&mut heirs, now), 0, "its runner lives");
         let path = die(ends);
         assert_eq!(left.settle(&mut heirs, now), 2);
         assert_eq!(left.states(&jobs), [State::Running, State::Completed, State::Completed]);
-        note_end(&marks[0]);
+        note_end(&marks[0], NULL);
         assert_eq!([left.settle(&mut heirs, now), left.settle(&mut heirs, now)], [1, 0], "a worker that was late");
         assert_eq!(left.states(&jobs), [State::Completed; 3]);
         assert!(path.exists());
@@ -342,15 +369,36 @@ mod tests {
     }
 
     #[test]
+    fn results_are_settled_as_well_where_they_have_room() {
+        let (left, jobs) = Left::new(4);
+        let mut ends = left.ends();
+        let results =
+            ["7", "null", &format!("\"{}\"", "x".repeat(RESULT_BYTES_MAX - 2)), &"8".repeat(RESULT_BYTES_MAX + 1)];
+        for (job, result) in jobs.iter().zip(results) {
+            let place = ends.note(&job.id, 1, 60_000).unwrap();
+            note_end(&ends.mark(place), result.as_bytes());
+        }
+        die(ends);
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 3);
+        let found = jobs.iter().map(|job| left.store.get(&job.id).unwrap().unwrap());
+        let found: Vec<_> = found.map(|job| job.result.map(|result| result.get().to_owned())).collect();
+        assert_eq!(
+            found,
+            [Some(results[0].to_owned()), Some(results[1].to_owned()), Some(results[2].to_owned()), None]
+        );
+        assert_eq!(left.states(&jobs[3..]), [State::Running]);
+    }
+
+    #[test]
     fn a_worker_that_is_late_ends_no_later_job_in_the_same_place() {
         let (left, jobs) = Left::new(2);
         let mut ends = left.ends();
-        let first = ends.note(&jobs[0].id, 1).unwrap();
+        let first = ends.note(&jobs[0].id, 1, 0).unwrap();
         let mark = ends.mark(first);
         ends.forget(first);
-        let second = ends.note(&jobs[1].id, 1).unwrap();
+        let second = ends.note(&jobs[1].id, 1, 0).unwrap();
         assert_eq!(first.index, second.index);
-        note_end(&mark);
+        note_end(&mark, NULL);
         die(ends);
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 0);
         assert_eq!(left.states(&jobs), [State::Running; 2]);
@@ -360,10 +408,8 @@ mod tests {
     fn an_end_that_comes_after_the_lease_was_ended_is_refused() {
         let (left, jobs) = Left::new(1);
         let mut ends = left.ends();
-        note_end(&{
-            let place = ends.note(&jobs[0].id, 1).unwrap();
-            ends.mark(place)
-        });
+        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(place), NULL);
         die(ends);
         left.store.leave(&left.runner).unwrap();
         let day = Duration::from_secs(86_400);
@@ -377,8 +423,8 @@ mod tests {
     fn files_of_other_stores_and_folders_of_others_are_left_alone() {
         let (left, jobs) = Left::new(1);
         let mut ends = Ends::create(&left.place(), "redis://elsewhere", &left.runner).unwrap();
-        let place = ends.note(&jobs[0].id, 1).unwrap();
-        note_end(&ends.mark(place));
+        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(place), NULL);
         let path = die(ends);
         fs::write(left.place().join("short.ends"), "{").unwrap();
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now() + 4 * LEASE), 0);
@@ -392,14 +438,14 @@ mod tests {
     fn a_runner_that_leaves_takes_its_file_along_unless_the_store_was_not_told_of_an_end() {
         let (left, jobs) = Left::new(1);
         let mut ends = left.ends();
-        let place = ends.note(&jobs[0].id, 1).unwrap();
-        note_end(&ends.mark(place));
+        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(place), NULL);
         let path = ends.path.clone();
         drop(ends);
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 1);
         fs::remove_file(&path).unwrap();
         let mut ends = left.ends();
-        let place = ends.note("7", 1).unwrap();
+        let place = ends.note("7", 1, 0).unwrap();
         ends.forget(place);
         drop(ends);
         assert_eq!(fs::read_dir(left.place()).unwrap().count(), 0);
@@ -409,10 +455,10 @@ mod tests {
     fn jobs_beyond_the_places_have_none() {
         let (left, _) = Left::new(0);
         let mut ends = left.ends();
-        assert_eq!(ends.note(&"x".repeat(ID_BYTES_MAX + 1), 1), None);
-        let places: Vec<_> = (0..PLACES).map(|nr| ends.note(&nr.to_string(), 1).unwrap()).collect();
-        assert_eq!(ends.note("one more", 1), None);
+        assert_eq!(ends.note(&"x".repeat(ID_BYTES_MAX + 1), 1, 0), None);
+        let places: Vec<_> = (0..PLACES).map(|nr| ends.note(&nr.to_string(), 1, 0).unwrap()).collect();
+        assert_eq!(ends.note("one more", 1, 0), None);
         ends.forget(places[7]);
-        assert!(ends.note("one more", 1).is_some());
+        assert!(ends.note("one more", 1, 0).is_some());
     }
 }

@@ -490,8 +490,8 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// The end of a job that has returned, with no result to keep.
-    pub fn completed(id: JobId, attempt: u32) -> Settled {
+    /// The end of a job that has returned. `result`: to be kept, and until when.
+    pub fn completed(id: JobId, attempt: u32, result: Option<(String, Millis)>) -> Settled {
         Settled {
             id,
             attempt,
@@ -499,7 +499,7 @@ impl Settled {
             attempts: attempt,
             scheduled_at: None,
             error: None,
-            result: None,
+            result,
             reason: None,
         }
     }
@@ -551,7 +551,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             ..with(State::Completed)
         },
         Ending::Returned(value) => {
-            let until = now.saturating_add(job.result_ms.max(RESULT_LEAST_MS));
+            let until = result_until(job.result_ms, now);
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
         }
         Ending::Snoozed { ms } => Settled { reason: Some("snoozed".to_owned()), ..again(ms) },
@@ -568,6 +568,11 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             Settled { attempts: job.attempt.saturating_sub(1), reason: Some(reason), ..with(State::Available) }
         }
     }
+}
+
+/// Returns until when a result is kept.
+pub fn result_until(result_ms: Millis, now: Millis) -> Millis {
+    now.saturating_add(result_ms.max(RESULT_LEAST_MS))
 }
 
 /// A job as people see it.

@@ -495,9 +495,7 @@ impl Loop {
             job: job.id.clone(),
             ran_ns: AtomicU64::new(0),
         });
-        // Of one with a result the end alone would not be enough.
-        let ends = self.ends.as_mut().filter(|_| job.result_ms == 0);
-        let place = ends.and_then(|ends| ends.note(&job.id, job.attempt));
+        let place = self.ends.as_mut().and_then(|ends| ends.note(&job.id, job.attempt, job.result_ms));
         let mark = self.ends.as_ref().zip(place).map(|(ends, place)| ends.mark(place));
         let now = self.shared.store.now();
         let submitted =

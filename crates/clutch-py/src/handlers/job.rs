@@ -56,20 +56,23 @@ impl Handler for Job {
     }
 
     fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
-        if made.as_ref().is_ok_and(|payload| payload.form != DIRECTIVE) {
-            note_end(py, work);
+        if let Ok(payload) = &made
+            && payload.form != DIRECTIVE
+            && payload.leases.is_empty()
+        {
+            note_end(py, work, payload.body());
         }
         made.or_else(|trouble| raised(py, work, &trouble).ok_or_else(|| describe(py, trouble)))
     }
 }
 
 /// Writes down that its code has returned, whatever becomes of this worker and its dispatcher.
-fn note_end(py: Python<'_>, work: &Prepared) {
+fn note_end(py: Python<'_>, work: &Prepared, result: &[u8]) {
     let job = work.invocation.state.as_ref().map(|job| job.bind(py));
     let channel = job.and_then(|job| job.getattr(intern!(py, "_channel")).ok());
     let channel = channel.as_ref().and_then(|channel| channel.cast::<JobChannel>().ok());
     if let Some(mark) = channel.and_then(|channel| channel.get().mark.as_deref()) {
-        ends::note_end(mark);
+        ends::note_end(mark, result);
     }
 }
 
