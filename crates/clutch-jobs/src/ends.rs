@@ -50,6 +50,9 @@ const SUFFIX: &str = "ends";
 /// A file of a runner that is gone is kept at least so long: its workers may still write.
 const KEPT_LEAST: Duration = Duration::from_secs(10);
 
+/// A file of another store that was not written to for so long is removed, whoever finds it.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
+
 /// The first lines of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
@@ -232,10 +235,12 @@ impl Heirs {
         self.left.retain(|path, _| paths.contains(path));
         let mut settled = 0;
         for path in paths {
-            let Some((file, head, ended)) = left(&path, store.now()).filter(|(_, head, _)| head.store == store.name())
-            else {
+            let Some((file, head)) = left(&path) else { continue };
+            if head.store != store.name() {
+                remove_old(&path, &file);
                 continue;
-            };
+            }
+            let Some(ended) = ended_in(&file, store.now()) else { continue };
             let runner = Runner::new(head.runner, Duration::from_millis(head.lease_ms));
             if !ended.is_empty() {
                 let completed = ended.iter().map(|(_, settled)| settled.clone()).collect();
@@ -264,20 +269,33 @@ impl Heirs {
 /// A place whose code has returned: its number, and what has become of the job.
 type Ended = (u32, Settled);
 
-/// Reads a file whose runner is gone, and keeps others from it meanwhile.
-fn left(path: &Path, now: Millis) -> Option<(File, Head, Vec<Ended>)> {
+/// Opens a file whose runner is gone, and keeps others from it meanwhile.
+fn left(path: &Path) -> Option<(File, Head)> {
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let mut bytes = [0; HEAD_BYTES];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let head = serde_json::from_slice(&bytes).ok()?;
+    Some((file, head))
+}
+
+/// Removes a file of a store that nobody here runs any more.
+fn remove_old(path: &Path, file: &File) {
+    let age = file.metadata().and_then(|about| about.modified()).ok().and_then(|written| written.elapsed().ok());
+    if age.is_some_and(|age| age >= FORGOTTEN) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn ended_in(file: &File, now: Millis) -> Option<Vec<Ended>> {
     let mut bytes = vec![0; FILE_BYTES];
     file.read_exact_at(&mut bytes, 0).ok()?;
-    let head = serde_json::from_slice(&bytes[..HEAD_BYTES]).ok()?;
     let number = |place: &[u8], at: usize| place[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let places = bytes[HEAD_BYTES..].chunks_exact(PLACE_BYTES).enumerate();
     let ended = places.filter(|(_, place)| number(place, TURN) > 0 && number(place, TURN) == number(place, ENDED));
     let ended =
         ended.filter_map(|(index, place)| Some((index as u32, settled_of(place, number(place, ATTEMPT), now)?)));
-    let ended = ended.collect();
-    Some((file, head, ended))
+    Some(ended.collect())
 }
 
 fn settled_of(place: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
@@ -429,6 +447,10 @@ mod tests {
         fs::write(left.place().join("short.ends"), "{").unwrap();
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now() + 4 * LEASE), 0);
         assert!(path.exists());
+        let written = std::time::SystemTime::now() - FORGOTTEN;
+        File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+        left.settle(&mut Heirs::new(left.place()), Instant::now());
+        assert!(!path.exists());
         let open = left.folder.path().join("open");
         fs::DirBuilder::new().mode(0o755).create(&open).unwrap();
         assert!(Ends::create(&open, "a", &left.runner).unwrap_err().to_string().contains("0700"));

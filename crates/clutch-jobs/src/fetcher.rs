@@ -263,7 +263,7 @@ impl Fetcher {
 
     /// Whether it would claim if the pool gave permits.
     pub fn wants_more(&self) -> bool {
-        self.claims.may_have && !self.claims.quiet && self.places > self.running
+        self.claims.may_have && !self.claims.quiet && self.places > self.running && !self.is_failing()
     }
 
     /// Since when the store has had more than the pool could begin; none: it has not.
@@ -377,6 +377,18 @@ mod tests {
         let Step::Wait(at) = fetcher.step(now) else { panic!("it waits") };
         assert_eq!(at, now + ASK_ANYWAY, "it asks anyway");
         assert_eq!(fetcher.step(at), Step::Round { limit: 4 });
+    }
+
+    #[test]
+    fn without_its_store_it_wants_nothing_of_the_pool() {
+        let now = Instant::now();
+        let mut fetcher = leased(now);
+        fetcher.on(Event::Places(4), now);
+        assert!(fetcher.wants_more());
+        fetcher.on(Event::Failed { is_round: false }, now);
+        assert!(!fetcher.wants_more());
+        fetcher.on(Event::Renewed, now);
+        assert!(fetcher.wants_more());
     }
 
     #[test]

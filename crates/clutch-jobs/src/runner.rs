@@ -347,8 +347,10 @@ impl Loop {
             }
         }
         let places = self.permits.places();
-        // A kill would make all of them run again that have ended and are not settled, if their ends were nowhere.
-        let ahead = if self.ends.is_some() { places.ahead } else { 0 };
+        // A kill would make all of them run again that have ended and are not settled, if their ends were nowhere. And of a
+        // front that may have fewer jobs at a time than there are slots, the pool would run those ahead at once.
+        let is_ahead = self.ends.is_some() && places.slots <= self.slots_max;
+        let ahead = if is_ahead { places.ahead } else { 0 };
         let places = Places { slots: places.slots.min(self.slots_max), ahead };
         self.machine.on(fetcher::Event::Places(places.all()), now);
         let backlog_since = self.machine.backlog_since();
@@ -430,6 +432,8 @@ impl Loop {
                 (self.noted, self.settled, self.places) = (noted, report.settled, places);
                 self.shared.failed(LOOP, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: true }, now);
+                // Others are not to wait for one that waits for its store.
+                self.permits.take(0);
             }
         }
     }
@@ -469,6 +473,7 @@ impl Loop {
             Err(error) => {
                 self.shared.failed(RENEWAL, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: false }, now);
+                self.permits.take(0);
             }
         }
     }
@@ -541,6 +546,7 @@ impl Loop {
         let Some(one) = self.running.remove(&key) else { return };
         self.shared.stats.lock().running = self.running.len();
         if one.is_dropped {
+            self.places.extend(one.place);
             return self.machine.on(fetcher::Event::Dropped, Instant::now());
         }
         let ending = match outcome {
