@@ -44,16 +44,24 @@ SHOWN_CHARACTERS_MAX = 200
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no store can keep."""
 OF_PEERS = {
+    "autoretry_for": "retry_on",
     "countdown": "in_",
     "depends_on": "after",
     "delay": "in_",
     "eta": "at",
     "expires": "deadline",
+    "give_up_for": "give_up_on",
+    "job_timeout": "attempt_deadline",
     "max_retries": "retry",
     "retries": "retry",
+    "soft_time_limit": "attempt_deadline",
+    "throws": "give_up_on",
+    "time_limit": "attempt_deadline",
     "timeout": "deadline",
 }
 """Names of options in other job queues."""
+OF_TOOLS = ("retry_on", "give_up_on", "attempt_deadline")
+"""Options that hold for all jobs of a tool, and that only `@tool` takes."""
 
 
 def is_whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -195,10 +203,11 @@ def check_texts(options: JobOptions) -> None:
 
 
 def refuse_unknown(where: str, given: Iterable[str]) -> None:
-    """Raises TypeError with the nearest option of jobs."""
+    """Raises TypeError with the nearest option of jobs, or of tools."""
     for name in given:
         if name not in JobOptions.__dataclass_fields__:
-            meant = option_meant(name) or f"; options are {', '.join(JobOptions.__dataclass_fields__)}"
+            known = ", ".join(JobOptions.__dataclass_fields__)
+            meant = option_meant(name) or f"; options are {known}, and of @tool also {', '.join(OF_TOOLS)}"
             raise TypeError(f"{where} has no option {name!r}{meant}")
 
 
@@ -206,8 +215,11 @@ def option_meant(name: str) -> str:
     """`; did you mean retry?`, or nothing where no option is like it."""
     from clutch.config.layers import nearest
 
-    near = nearest(name, (*JobOptions.__dataclass_fields__, *OF_PEERS))
-    return f"; did you mean {OF_PEERS.get(near, near)}?" if near else ""
+    near = nearest(name, (*JobOptions.__dataclass_fields__, *OF_TOOLS, *OF_PEERS))
+    if near is None:
+        return ""
+    option = OF_PEERS.get(near, near)
+    return f"; did you mean {f'@tool({option}=…)' if option in OF_TOOLS else option}?"
 
 
 def shortened(value: Any) -> str:

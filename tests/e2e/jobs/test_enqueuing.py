@@ -898,8 +898,33 @@ def test_an_option_that_is_misspelt_is_told_with_the_one_that_was_meant(jobs: Jo
             wrong()
     with pytest.raises(TypeError, match=r"^@tool has no option 'retrys'; did you mean retry\?"):
         tool(retrys=3)  # pyright: ignore
-    with pytest.raises(TypeError, match=r"^@tool has no option 'x'; options are queue, priority, "):
+    with pytest.raises(TypeError, match=r"^@tool has no option 'x'; options are queue, priority, .* attempt_deadline$"):
         tool(x=3)  # pyright: ignore
+    assert jobs.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("job_timeout", "attempt_deadline"),
+        ("time_limit", "attempt_deadline"),
+        ("soft_time_limit", "attempt_deadline"),
+        ("atempt_deadline", "attempt_deadline"),
+        ("autoretry_for", "retry_on"),
+        ("retry_onn", "retry_on"),
+        ("throws", "give_up_on"),
+        ("give_up_for", "give_up_on"),
+        ("giveup_on", "give_up_on"),
+    ],
+)
+def test_an_option_of_all_jobs_of_a_tool_is_told_wherever_it_is_given(jobs: Jobs, given: str, meant: str) -> None:
+    told = rf"'{given}'; did you mean @tool\({meant}=…\)\?"
+    with pytest.raises(TypeError, match=f"@tool has no option {told}"):
+        tool(**{given: 3})  # pyright: ignore
+    with pytest.raises(TypeError, match=rf"^jobs.options\(\) has no option {told}"):
+        jobs.options(**{given: 3})  # pyright: ignore
+    with pytest.raises(BadArguments, match=told):
+        jobs.enqueue(send, "ann", **{given: 3})
     assert jobs.list() == []
 
 
