@@ -47,7 +47,7 @@ def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> I
         return
     if not tools:
         fronts = [name for name, front in config.jobs.items() if front["pool"] == pool]
-        advice = f"its pool {pool} has no tool, so every job will fail; mark functions with @clutch.tool"
+        advice = f"its pool {pool} has no tool, so every job waits, for a day at most; mark functions with @clutch.tool"
         yield from (f"front {name}: {advice}" for name in fronts)
         return
     for entry in config.cron:
@@ -59,7 +59,7 @@ def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> I
         if takes and tool not in tools:
             near = nearest(tool, tools)
             meant = f"; did you mean {near}?" if near else ""
-            yield f"cron.{entry.name}.tool: pool {pool} has no tool {tool}, so its jobs will fail{meant}"
+            yield f"cron.{entry.name}.tool: pool {pool} has no tool {tool}, so its jobs wait, for a day at most{meant}"
 
 
 def _has_no_ticks(url: str) -> bool:

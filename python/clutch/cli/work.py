@@ -27,7 +27,7 @@ OF_JOBS = {
     "recycle.calls": "Replace a worker after this many jobs.",
     "recycle.together": "Maximum number of workers replaced at once; workers at their job or memory limit do not wait.",
     "grace": "How long a shutdown or reload waits for running jobs.",
-    "payload_max": "Maximum size of the arguments or the result of one job.",
+    "payload_max": "Maximum size of the arguments or the result of one job; the store has its own, 8MB of JSON.",
 }
 """Meaning of pool options for jobs. The pool's queue stays empty: no more jobs are claimed than slots are free."""
 

@@ -222,6 +222,34 @@ print(json.dumps([len(jobs.list(tool="shop.tasks.ship")), tasks.ship.get_result(
     assert told == [1, "READY", "TaskResultDoesNotExist", "TaskResultMismatch"]
 
 
+OF_TRANSACTIONS = """
+from clutch.testing import drain, temporary_store
+from django.db import connection, transaction
+from django.test import TransactionTestCase
+from shop import tasks
+
+class OrderTests(TransactionTestCase):
+    def test_a_task_of_a_transaction_runs(self):
+        jobs = tasks.ship.get_backend().jobs
+        with temporary_store(jobs, file=connection.settings_dict["NAME"]):
+            with transaction.atomic():
+                kept = tasks.ship.enqueue("tea")
+            assert drain(jobs, target="clutch.django.tasks").completed == 1
+            assert tasks.ship.get_result(kept.id).return_value == "tea"
+"""
+
+
+def test_tasks_of_transactions_are_tested_with_a_database_in_a_file(site: Path) -> None:
+    (site / "shop/of_transactions.py").write_text(OF_TRANSACTIONS)
+    code = """
+from django.conf import settings
+from django.test.utils import get_runner
+settings.DATABASES["default"]["TEST"]["NAME"] = str(settings.HERE / "test.db")
+print(get_runner(settings)(verbosity=0, interactive=False).run_tests(["shop.of_transactions"]))
+"""
+    assert run(site, code) == 0
+
+
 def test_old_connections_are_closed_around_each_task(site: Path) -> None:
     with works(site, "--profile", "thread", "--workers", "1", "--threads", "1"):
         told = run(

@@ -91,7 +91,9 @@ def test_a_target_without_tools_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "unmarked.py").write_text("def send() -> None: ...\n")
     work = ["work", "unmarked", "--store", f"sqlite:///{tmp_path}/jobs.db", "--control", "off"]
     with Dispatcher(tmp_path, [*COMMAND, *work]) as server:
-        server.err.wait("its pool work has no tool, so every job will fail; mark functions with @clutch.tool")
+        server.err.wait(
+            "its pool work has no tool, so every job waits, for a day at most; mark functions with @clutch.tool"
+        )
         server.terminate()
         assert server.wait() == 0
 
