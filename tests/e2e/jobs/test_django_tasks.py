@@ -236,6 +236,12 @@ class OrderTests(TransactionTestCase):
                 kept = tasks.ship.enqueue("tea")
             assert drain(jobs, target="clutch.django.tasks").completed == 1
             assert tasks.ship.get_result(kept.id).return_value == "tea"
+
+    def test_a_task_outside_of_a_transaction_runs(self):
+        jobs = tasks.ship.get_backend().jobs
+        with temporary_store(jobs, file=connection.settings_dict["NAME"]):
+            tasks.ship.enqueue("tea")
+            assert drain(jobs, target="clutch.django.tasks").completed == 1
 """
 
 
