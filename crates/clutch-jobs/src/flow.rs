@@ -19,9 +19,10 @@
 //! is to be passed on is noted in the same step as that end. It is passed on in this step as well, but never along more
 //! than [`LINKS_MAX`] links at a time: the next step, or the next look after the store, goes on from the note.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::job::{AfterFailure, JobId, LINKS_TOLD, RESULTS_BYTES_MAX, State};
+use crate::job::{AfterFailure, JobId, LINKS_TOLD, NewJob, RESULTS_BYTES_MAX, State};
 use crate::maintenance::BATCH;
 
 /// Most links along which one step passes an end on.
@@ -88,6 +89,26 @@ pub fn itself(job: &str) -> String {
     format!("after: job {job} has the same unique key, so the job would come after itself")
 }
 
+/// Refuses a batch with a job that has the unique key of one that it comes after, also through others of the batch: both are
+/// one job.
+pub fn check_batch(jobs: &[NewJob]) -> Result<(), String> {
+    // Of each job the first of the batch that it comes after: so it does after all from there on. By keys, who had it last.
+    let (mut firsts, mut last) = (Vec::with_capacity(jobs.len()), HashMap::new());
+    for (nr, job) in jobs.iter().enumerate() {
+        let before = &firsts[nr.saturating_sub(job.after_previous)..];
+        let first = before.iter().copied().min().unwrap_or(nr);
+        let other = job.unique.as_ref().and_then(|key| last.insert(key, nr));
+        if other.is_some_and(|other| other >= first) {
+            return Err(format!(
+                "after: a job of '{}' has the same unique key as one before it in this call, so it would come after itself",
+                job.tool
+            ));
+        }
+        firsts.push(first);
+    }
+    Ok(())
+}
+
 /// Returns the results of the jobs before one as JSON: `{"value": …}` of one that completed, `{}` if it kept none, `null` of
 /// one that did not complete. `results` has them in order, empty where none was kept. Fails where they are too large.
 pub fn results(results: impl IntoIterator<Item = Option<String>>) -> Result<String, String> {
@@ -132,6 +153,22 @@ mod tests {
         assert_eq!(results([some("7"), None, some("")]).unwrap(), r#"[{"value":7},null,{}]"#);
         assert_eq!(results([]).unwrap(), "[]");
         assert!(results([Some("1".repeat(RESULTS_BYTES_MAX))]).is_err());
+    }
+
+    #[test]
+    fn a_batch_has_no_job_that_comes_after_itself() {
+        let is_refused = |jobs: &[(&str, usize)]| {
+            let job = |(key, after_previous): &(&str, usize)| NewJob {
+                unique: Some((*key).to_owned()).filter(|key| !key.is_empty()),
+                after_previous: *after_previous,
+                ..NewJob::new("default", "t", Default::default())
+            };
+            check_batch(&jobs.iter().map(job).collect::<Vec<_>>()).is_err()
+        };
+        assert!(is_refused(&[("a", 0), ("a", 1)]));
+        assert!(is_refused(&[("a", 0), ("", 0), ("b", 2), ("a", 1)]), "through another");
+        assert!(!is_refused(&[("a", 0), ("a", 0), ("", 2), ("", 9)]));
+        assert!(!is_refused(&[("a", 0), ("", 0), ("a", 1)]), "it comes after another");
     }
 
     #[test]

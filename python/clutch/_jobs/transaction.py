@@ -133,7 +133,8 @@ def insert_one(connection: sqlite3.Connection, row: Row, before: Sequence[str]) 
     found = execute("SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row.values["unique_key"],))
     if (job := found.fetchone()) is None:
         raise ClutchError(f"the job was not written: does a trigger of {row.file} keep it out?")
-    if str(job[0]) in parents:
+    # In one call each job comes after all before it, at least through others.
+    if str(job[0]) in (*row.after, *(before if row.after_previous else ())):
         raise ValueError(f"after: job {job[0]} has the same unique key, so the job would come after itself")
     return str(job[0]), False
 

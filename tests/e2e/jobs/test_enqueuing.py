@@ -327,6 +327,9 @@ def test_a_transaction_has_jobs_that_come_after_others(jobs: Jobs, tmp_path: Pat
         for wrong, why in [("99", "there is no job 99"), ("x", "there is no job x"), (first, "come after itself")]:
             with pytest.raises(ValueError, match=why):
                 jobs.enqueue(send, "g", unique="a", after=wrong, connection=connection)
+        with pytest.raises(ValueError, match="come after itself"):
+            there_and_back = [partial(send, to) for to in ("g", "j", "g")]
+            jobs.options(unique=True).chain(*there_and_back, connection=connection)
         chain = jobs.chain(partial(send, "h"), partial(send, "i"), connection=connection)
     connection.close()
     states = {job.id: job.state for job in jobs.each()}

@@ -536,6 +536,7 @@ impl Store for Redis {
                 job.after_previous
             )));
         }
+        flow::check_batch(jobs).map_err(StoreError::Refused)?;
         if jobs.len() > if are_plain { SCRIPT_PLAIN_JOBS_MAX } else { SCRIPT_JOBS_MAX } {
             return self.enqueue_batch(jobs, ids, now);
         }

@@ -162,6 +162,7 @@ impl Store for Sqlite {
     }
 
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
+        crate::flow::check_batch(jobs).map_err(StoreError::Refused)?;
         let enqueued = self.write(|transaction| {
             let mut insert = transaction.prepare_cached(INSERT)?;
             let mut other =

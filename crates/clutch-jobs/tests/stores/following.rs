@@ -323,7 +323,21 @@ pub fn a_job_never_comes_after_itself(house: &House) {
     let parent = one(house, unique.clone());
     let refused = house.store.enqueue(&[NewJob { after: vec![parent.clone()], ..unique.clone() }], NOW);
     assert!(matches!(&refused, Err(StoreError::Refused(why)) if *why == flow::itself(&parent)), "{refused:?}");
+    for count in [3, 2500] {
+        let mut batch: Vec<_> =
+            (0..count).map(|nr| NewJob { unique: Some(format!("{nr} of {count}")), ..job("default") }).collect();
+        let (first, last) = (batch[0].unique.clone(), batch[count - 1].unique.clone());
+        batch.push(NewJob { after_previous: count, ..job("default") });
+        let then = NewJob { after_previous: 1, ..job("default") };
+        let through_another = NewJob { unique: first, ..then.clone() };
+        let at_once = [&batch[..count], &[NewJob { unique: last, ..then }]].concat();
+        for batch in [[&batch[..], &[through_another]].concat(), at_once] {
+            let refused = house.store.enqueue(&batch, NOW);
+            assert!(matches!(&refused, Err(StoreError::Refused(why)) if why.contains("itself")), "{refused:?}");
+        }
+    }
     end(house, &parent, done());
+    assert!(house.claim("a", 9).is_empty(), "nothing of what was refused is there");
     let next = one(house, NewJob { after: vec![parent.clone()], ..unique });
     assert!(next != parent && house.state(&next) == Some(State::Available), "its key was free");
 }
