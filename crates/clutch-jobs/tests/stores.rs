@@ -92,6 +92,7 @@ stores! {
             a_job_never_comes_after_itself,
             one_is_released_once_by_ten_thousand,
             what_many_wait_for_is_passed_on_by_and_by,
+            an_end_is_passed_on_as_it_was_before_a_change_takes_it_away,
             the_end_of_a_runner_is_passed_on,
             links_go_with_their_jobs,
         }

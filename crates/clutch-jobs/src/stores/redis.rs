@@ -383,10 +383,15 @@ impl Redis {
     }
 
     fn change_by_name(&self, id: &str, change: &str, entry: &str, body: &str, now: Millis) -> Result<Option<bool>> {
-        let answer = self.link.run(&CHANGE, |cmd| {
-            cmd.arg(id).arg(change).arg(now).arg(entry).arg(body);
-        })?;
-        Ok((answer != Value::Int(-1)).then_some(answer == Value::Int(1)))
+        loop {
+            let answer = self.link.run(&CHANGE, |cmd| {
+                cmd.arg(id).arg(change).arg(now).arg(entry).arg(body);
+            })?;
+            // Between parts of what its end is passed on to, others have their turn.
+            if answer != Value::Int(-2) {
+                return Ok((answer != Value::Int(-1)).then_some(answer == Value::Int(1)));
+            }
+        }
     }
 
     /// The body of a job that does not run, with other arguments. It changes in no other way, so nothing is lost.

@@ -324,36 +324,12 @@ impl Store for Sqlite {
 
     fn change(&self, id: &str, change: Change<'_>, now: Millis) -> Result<bool> {
         let id = row_id(id);
-        let changed = self.write(|transaction| {
-            // Before the change: a job that is deleted has no key any more.
-            let found: Option<(Option<String>, State)> = transaction
-                .query_row("SELECT key, state FROM clutch_jobs WHERE id = ?1", [id], |row| {
-                    Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?))
-                })
-                .optional()?;
-            let Some((key, before)) = found else { return Ok(0) };
-            let changed = match change {
-                Change::Cancel => cancel(transaction, id, now),
-                Change::Retry => retry(transaction, id, None, now),
-                Change::RetryWith(arguments) => retry(transaction, id, Some(arguments), now),
-                Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
-            }?;
-            if changed > 0 {
-                let link = match change {
-                    Change::Cancel if before == State::Running => None,
-                    Change::Cancel => Link::behind(State::Cancelled, before),
-                    Change::Retry | Change::RetryWith(_) => Link::behind(State::Available, before),
-                    Change::Delete => Some(Link::Failed).filter(|_| before != State::Completed),
-                };
-                if change == Change::Delete {
-                    flow::forget(transaction, id)?;
-                }
-                flow::note(transaction, id, link)?;
-                flow::pass_on(transaction, LINKS_MAX, now)?;
+        let changed = loop {
+            // Between parts of what its end is passed on to, others have their turn.
+            if let Some(changed) = self.write(|transaction| try_change(transaction, id, change, now)).transpose() {
+                break changed;
             }
-            release(transaction, key.as_deref())?;
-            Ok(changed)
-        });
+        };
         self.written.wake();
         changed.map(|rows| rows > 0)
     }
@@ -535,6 +511,47 @@ fn release(transaction: &Transaction<'_>, key: Option<&str>) -> rusqlite::Result
     )?;
     while next.execute([key])? > 0 {}
     Ok(())
+}
+
+/// Returns how many jobs have changed. None: its end was passed on, which takes its state and its result, and nothing has
+/// changed yet.
+fn try_change(
+    transaction: &Transaction<'_>,
+    id: i64,
+    change: Change<'_>,
+    now: Millis,
+) -> rusqlite::Result<Option<usize>> {
+    if change != Change::Cancel && flow::pass_on_first(transaction, id, LINKS_MAX, now)? {
+        return Ok(None);
+    }
+    // Before the change: a job that is deleted has no key any more.
+    let found: Option<(Option<String>, State)> = transaction
+        .query_row("SELECT key, state FROM clutch_jobs WHERE id = ?1", [id], |row| {
+            Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?))
+        })
+        .optional()?;
+    let Some((key, before)) = found else { return Ok(Some(0)) };
+    let changed = match change {
+        Change::Cancel => cancel(transaction, id, now),
+        Change::Retry => retry(transaction, id, None, now),
+        Change::RetryWith(arguments) => retry(transaction, id, Some(arguments), now),
+        Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
+    }?;
+    if changed > 0 {
+        let link = match change {
+            Change::Cancel if before == State::Running => None,
+            Change::Cancel => Link::behind(State::Cancelled, before),
+            Change::Retry | Change::RetryWith(_) => Link::behind(State::Available, before),
+            Change::Delete => Some(Link::Failed).filter(|_| before != State::Completed),
+        };
+        if change == Change::Delete {
+            flow::forget(transaction, id)?;
+        }
+        flow::note(transaction, id, link)?;
+        flow::pass_on(transaction, LINKS_MAX, now)?;
+    }
+    release(transaction, key.as_deref())?;
+    Ok(Some(changed))
 }
 
 fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Result<usize> {

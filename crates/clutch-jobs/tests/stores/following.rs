@@ -398,6 +398,30 @@ pub fn what_many_wait_for_is_passed_on_by_and_by(house: &House) {
     assert_eq!((claimed.len(), all.len()), (count, count));
 }
 
+pub fn an_end_is_passed_on_as_it_was_before_a_change_takes_it_away(house: &House) {
+    let count = LINKS_MAX * 2 + 10;
+    let returned = Ending::Returned("7".to_owned());
+    let cases = [
+        (Change::Delete, returned.clone(), r#"[{"value":7}]"#),
+        (Change::Retry, returned, r#"[{"value":7}]"#),
+        (Change::Retry, dead(), "[null]"),
+    ];
+    for (change, ending, results) in cases {
+        let parent = one(house, NewJob { result_ms: 60_000, ..job("first") });
+        house.enqueue(&vec![anyway(&[&parent]); count]);
+        let claimed = house.claim_at("a", 9, &["first"], NOW);
+        let claimed = claimed.into_iter().find(|job| job.id == parent).unwrap();
+        house.end("a", &claimed, ending, NOW);
+        assert!(house.store.change(&parent, change, NOW).unwrap());
+        while house.look(NOW).passed > 0 {}
+        let claimed = house.claim("a", count);
+        assert_eq!(claimed.len(), count, "{change:?}");
+        for job in claimed {
+            assert_eq!(job.results.as_deref(), Some(results), "{change:?}");
+        }
+    }
+}
+
 pub fn the_end_of_a_runner_is_passed_on(house: &House) {
     for parent in of_both_kinds() {
         let parents = house.enqueue(&vec![parent; 2]);

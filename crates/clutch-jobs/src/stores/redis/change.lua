@@ -1,10 +1,18 @@
 -- ARGV: id, 'cancel', 'retry', 'delete' or 'record' (a plain job that waits gets a record), now, the entry if the job was found to wait in its queue's line, and a body
 -- that replaces its own, or nothing.
--- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
+-- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended; or −2: nothing
+-- has changed yet, for its end was passed on, which takes its state and its result. Then it is to be called again.
 local id, change, now, entry, body = take(), take(), take(), take(), take()
 local job = p .. 'job:' .. id
 local damaged = refused(unpack(ENDING_KINDS))
 if damaged then return damaged end
+
+local passing = (change == 'retry' or change == 'delete') and call('ZSCORE', p .. 'passing', id)
+if passing then
+  pass_on_of(id, passing, LINKS_MAX, now)
+  finish()
+  return -2
+end
 
 -- From which end of its line an entry is found sooner, as LREM has it: the newest are first.
 local function nearer_end(inbox, found)

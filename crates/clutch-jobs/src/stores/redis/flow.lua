@@ -91,6 +91,24 @@ local function pass_on_along(parent, member, from, link, now)
   return 1
 end
 
+-- Passes on what was noted of one job, along so many links at most. Returns how many it found, and along how many it was
+-- passed on.
+local function pass_on_of(parent, link, limit, now)
+  local found, passed = 0, 0
+  for _, from in ipairs(is_sound(p .. 'next:' .. parent, 'zset') and SOURCES[link] or {}) do
+    local members = call('ZRANGEBYSCORE', p .. 'next:' .. parent, from, from, 'LIMIT', 0, limit - found)
+    for _, member in ipairs(members) do passed = passed + pass_on_along(parent, member, from, link, now) end
+    found = found + #members
+  end
+  if found < limit then
+    call('ZREM', p .. 'passing', parent)
+    if call('EXISTS', p .. 'job:' .. parent) == 0 and call('HEXISTS', p .. 'done', parent) == 0 then
+      if call('SREM', p .. 'parents', parent) == 1 then call('DEL', p .. 'next:' .. parent) end
+    end
+  end
+  return found, passed
+end
+
 -- Passes on what was noted, along so many links at most. Returns along how many.
 local function pass_on(limit, now)
   local passing = p .. 'passing'
@@ -99,20 +117,8 @@ local function pass_on(limit, now)
   while left > 0 do
     local parent, link = unpack(call('ZRANGE', passing, 0, 0, 'WITHSCORES'))
     if not parent then break end
-    local found = 0
-    for _, from in ipairs(is_sound(p .. 'next:' .. parent, 'zset') and SOURCES[link] or {}) do
-      local members = call('ZRANGEBYSCORE', p .. 'next:' .. parent, from, from, 'LIMIT', 0, left - found)
-      for _, member in ipairs(members) do passed = passed + pass_on_along(parent, member, from, link, now) end
-      found = found + #members
-    end
-    if found < left then
-      call('ZREM', passing, parent)
-      if call('EXISTS', p .. 'job:' .. parent) == 0 and call('HEXISTS', p .. 'done', parent) == 0 then
-        if call('SREM', p .. 'parents', parent) == 1 then call('DEL', p .. 'next:' .. parent) end
-      end
-    end
-    left = left - found
+    local found, along = pass_on_of(parent, link, left, now)
+    left, passed = left - found, passed + along
   end
   return passed
 end
-

@@ -1,6 +1,6 @@
 //! Links between jobs (flow.rs): made with the job that comes after others, and along which ends are passed on.
 
-use rusqlite::{Connection, OptionalExtension, Statement, Transaction, named_params, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, Transaction, named_params, params};
 
 use super::{LINK, LINKS_COUNT, PARENT, TURN, row};
 use crate::flow::{self, Link};
@@ -69,18 +69,41 @@ pub(super) fn pass_on(transaction: &Transaction<'_>, limit: usize, now: Millis) 
         transaction.prepare_cached("SELECT parent, state FROM clutch_passing ORDER BY state, parent LIMIT 1")?;
     let mut left = limit;
     while left > 0 {
-        let first = next.query_row([], |row| Ok((row.get(0)?, row::integer(row, 1)?))).optional()?;
-        let Some((parent, link)) = first else { break };
-        let links = match link.and_then(Link::numbered) {
-            Some(link) => pass_on_of(transaction, parent, link, left, now)?,
-            None => 0,
-        };
-        if links < left {
-            transaction.prepare_cached("DELETE FROM clutch_passing WHERE parent = ?1")?.execute([parent])?;
-        }
-        left -= links;
+        let Some(first) = next.query_row([], noted).optional()? else { break };
+        left -= pass_on_noted(transaction, first, left, now)?;
     }
     Ok(limit - left)
+}
+
+/// Passes on what was noted of this job, along so many links at most. Returns whether anything was.
+pub(super) fn pass_on_first(
+    transaction: &Transaction<'_>,
+    job: i64,
+    limit: usize,
+    now: Millis,
+) -> rusqlite::Result<bool> {
+    let mut of_job = transaction.prepare_cached("SELECT parent, state FROM clutch_passing WHERE parent = ?1")?;
+    let Some(of_job) = of_job.query_row([job], noted).optional()? else { return Ok(false) };
+    pass_on_noted(transaction, of_job, limit, now)?;
+    Ok(true)
+}
+
+/// A job, and what its links become, unless somebody has damaged that.
+fn noted(row: &Row<'_>) -> rusqlite::Result<(i64, Option<Link>)> {
+    Ok((row.get(0)?, row::integer(row, 1)?.and_then(Link::numbered)))
+}
+
+fn pass_on_noted(
+    transaction: &Transaction<'_>,
+    (parent, link): (i64, Option<Link>),
+    limit: usize,
+    now: Millis,
+) -> rusqlite::Result<usize> {
+    let links = link.map_or(Ok(0), |link| pass_on_of(transaction, parent, link, limit, now))?;
+    if links < limit {
+        transaction.prepare_cached("DELETE FROM clutch_passing WHERE parent = ?1")?.execute([parent])?;
+    }
+    Ok(links)
 }
 
 fn pass_on_of(
@@ -120,8 +143,8 @@ fn pass_on_along(
     let to = to.to(if runs_anyway { AfterFailure::Run } else { AfterFailure::Cancel });
     transaction
         .prepare_cached(
-            "UPDATE clutch_links SET state = ?3, result = iif(?4, (\
-             SELECT coalesce(result, '') FROM clutch_jobs WHERE id = ?5), NULL) WHERE child = ?1 AND nr = ?2",
+            "UPDATE clutch_links SET state = ?3, result = iif(?4, coalesce((\
+             SELECT result FROM clutch_jobs WHERE id = ?5), ''), NULL) WHERE child = ?1 AND nr = ?2",
         )?
         .execute(params![child, nr, to.number(), is_result, parent])?;
     let change = |link| i64::from(to == link) - i64::from(from == link);
