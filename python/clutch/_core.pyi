@@ -348,7 +348,7 @@ class JobStore:
     def enqueue_soon(self, jobs: Sequence[str], bridge: Bridge, waiter: Any) -> JobsEnqueued: ...
     SCHEMA: Final[str]
     SCHEMA_VERSION: Final[int]
-    LINKS: Final[tuple[str, str, str, str]]
+    LINKS: Final[list[str]]
     @staticmethod
     def insert(url: str, job: str) -> tuple[str, list[tuple[str, Any]], os.PathLike[str], list[str], int]: ...
     # Before `list`, which is a method from there on.
