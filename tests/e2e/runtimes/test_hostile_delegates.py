@@ -138,8 +138,11 @@ def test_a_task_is_cancelled_whatever_it_holds(
         guest = rendezvous.guest()
         stack.callback(guest.let_go)
         error = late.exception(30)
-        assert isinstance(error, DeadlineExceeded) and " in hang" in str(error.stacks)
-        assert " in __call__" in str(error.stacks) or name != "job" or shape["profile"] == "greenlet"
+        assert isinstance(error, DeadlineExceeded)
+        # A worker that gets no CPU in the time that the caller waits for them sends none.
+        if stacks := str(error.stacks):
+            assert " in hang" in stacks
+            assert " in __call__" in stacks or name != "job" or shape["profile"] == "greenlet"
         cancelled = rendezvous.guest()
         assert cancelled.word == "cancelled"
         cancelled.let_go()
