@@ -132,12 +132,12 @@ async def raise_of_soon(module: str, name: str) -> None:
     raise_of(module, name)
 
 
-@tool(retry=1, backoff=0, attempt_deadline="200ms")
+@tool(retry=1, backoff=0, attempt_deadline="1s")
 def wait_too_long(port: int) -> str:
     return meet(port, "late")
 
 
-@tool(retry=1, backoff=0, attempt_deadline="200ms")
+@tool(retry=1, backoff=0, attempt_deadline="1s")
 async def wait_too_long_soon(port: int) -> str:
     return await meet_async(port, "late")
 
