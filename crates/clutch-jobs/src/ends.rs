@@ -32,17 +32,18 @@ const HEAD_BYTES: usize = 1024;
 const PLACE_BYTES: usize = 512;
 const FILE_BYTES: usize = HEAD_BYTES + PLACES as usize * PLACE_BYTES;
 
-/// Offsets in a place: the number of its turn, that of the turn whose code has returned, the attempt, the id; for how many
-/// milliseconds the result is kept, and the result.
+/// Offsets in a place: the number of its turn, the attempt, for how many milliseconds the result is kept, the id; and what
+/// a worker writes at once, so that nothing of one turn is taken for another's: the turn whose code has returned, and the
+/// result.
 const TURN: usize = 0;
-const ENDED: usize = 4;
-const ATTEMPT: usize = 8;
-const ID_LENGTH: usize = 12;
-const RESULT_LENGTH: usize = 14;
-const RESULT_MS: usize = 16;
-const ID: usize = 24;
+const ATTEMPT: usize = 4;
+const RESULT_MS: usize = 8;
+const ID_LENGTH: usize = 16;
+const ID: usize = 18;
 const ID_BYTES_MAX: usize = 48;
-const RESULT: usize = ID + ID_BYTES_MAX;
+const ENDED: usize = ID + ID_BYTES_MAX;
+const RESULT_LENGTH: usize = ENDED + 4;
+const RESULT: usize = RESULT_LENGTH + 2;
 const RESULT_BYTES_MAX: usize = PLACE_BYTES - RESULT;
 
 const SUFFIX: &str = "ends";
@@ -188,17 +189,9 @@ pub fn note_end(mark: &[u8], result: &[u8]) {
         return;
     };
     if let Ok(file) = opened(path) {
-        let is_written = result == NULL
-            || file.write_all_at(result, place + RESULT as u64).is_ok()
-                && file.write_all_at(&length.to_le_bytes(), place + RESULT_LENGTH as u64).is_ok();
-        if is_written {
-            let _ = file.write_all_at(turn, place + ENDED as u64);
-        }
+        let _ = file.write_all_at(&[&turn[..], &length.to_le_bytes(), result].concat(), place + ENDED as u64);
     }
 }
-
-/// What is not written: a result of none.
-const NULL: &[u8] = b"null";
 
 fn opened(path: &[u8]) -> io::Result<Arc<File>> {
     use std::os::unix::ffi::OsStrExt;
@@ -302,7 +295,7 @@ fn settled_of(place: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
     let text = |from: usize, length: usize| String::from_utf8(place.get(from..from + length)?.to_vec()).ok();
     let id = text(ID, usize::from(place[ID_LENGTH]).min(ID_BYTES_MAX))?;
     let length = u16::from_le_bytes(*place[RESULT_LENGTH..].first_chunk()?);
-    let result = if length == 0 { "null".to_owned() } else { text(RESULT, usize::from(length))? };
+    let result = text(RESULT, usize::from(length))?;
     let result_ms = Millis::from_le_bytes(*place[RESULT_MS..].first_chunk()?);
     Some(Settled::completed(id, attempt, (result_ms > 0).then(|| (result, result_until(result_ms, now)))))
 }
@@ -315,6 +308,7 @@ mod tests {
     use crate::job::{NewJob, State};
     use crate::stores;
 
+    const NULL: &[u8] = b"null";
     const LEASE: Duration = Duration::from_secs(30);
 
     struct Left {
@@ -414,12 +408,17 @@ mod tests {
         let first = ends.note(&jobs[0].id, 1, 0).unwrap();
         let mark = ends.mark(first);
         ends.forget(first);
-        let second = ends.note(&jobs[1].id, 1, 0).unwrap();
+        let second = ends.note(&jobs[1].id, 1, 60_000).unwrap();
         assert_eq!(first.index, second.index);
-        note_end(&mark, NULL);
+        let second_mark = ends.mark(second);
+        note_end(&mark, b"7");
         die(ends);
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 0);
         assert_eq!(left.states(&jobs), [State::Running; 2]);
+        note_end(&second_mark, NULL);
+        assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 1);
+        let result = left.store.get(&jobs[1].id).unwrap().unwrap().result;
+        assert_eq!(result.map(|result| result.get().to_owned()).as_deref(), Some("null"), "not that of the other");
     }
 
     #[test]
