@@ -53,18 +53,23 @@ class Frozen(type):
         raise TypeError(name)
 
 def look(_):
+    return Colour.RED, Colour(2).shout(), Bits.A | Bits.B, Size.SMALL + 1, Point(3), Slotted(), Child().get()
+
+def count_up():
     Child.count += 1
-    return Colour.RED, Colour(2).shout(), Bits.A | Bits.B, Size.SMALL + 1, Point(3), Slotted(), Child().get() > 0
+    return Child().get()
 
 def members(colour):
     return [one.name for one in type(colour)]
 
 with Pool(2, profile="PROFILE") as pool:
-    expected = Colour.RED, "BLUE!", Bits.A | Bits.B, 2, Point(3), Slotted(), True
+    expected = Colour.RED, "BLUE!", Bits.A | Bits.B, 2, Point(3), Slotted(), 0
     assert list(pool.map(look, range(50), chunksize=1)) == [expected] * 50
     for _ in range(5):
         assert pool.call(members, Colour.BLUE) == ["RED", "BLUE"]
         assert pool.submit(lambda: Colour.RED).result() is Colour.RED
+    # There is one class in a worker: each call that brings it sets it anew, so these go one after the other.
+    assert [pool.call(count_up) for _ in range(5)] == [1] * 5
     Child.more = 5
     assert pool.call(lambda: Child.more) == 5
     del Child.more
