@@ -11,7 +11,8 @@ import functools
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from math import ceil
@@ -264,11 +265,22 @@ class ToolOptions:
             None if self.attempt_deadline is None else ceil(seconds(self.attempt_deadline, "attempt_deadline") * 1000)
         )
 
+    def why_given_up(self, error: Exception) -> str | None:
+        """Returns why a job that raised this is not tried again; None: it is.
+
+        Warns of names that mean nothing, which `retry_problems` could not tell before their modules were imported.
+        """
+        for problem, _ in retry_problems(self):
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+        if found := next((given for given in self.give_up_on if is_one(error, given)), None):
+            return f"its tool gives up on {shown_name(found)} (give_up_on)"
+        if self.retry_on is None or any(is_one(error, given) for given in self.retry_on):
+            return None
+        return f"its tool is not retried on {type(error).__name__} (retry_on)"
+
     def gives_up(self, error: Exception) -> bool:
         """Returns whether a job that raised this is not tried again."""
-        if any(is_one(error, given) for given in self.give_up_on):
-            return True
-        return self.retry_on is not None and not any(is_one(error, given) for given in self.retry_on)
+        return self.why_given_up(error) is not None
 
 
 def check_exceptions(option: str, given: Any) -> None:
@@ -318,6 +330,55 @@ def class_of(given: type[Exception] | str) -> type[Exception] | None:
     return None
 
 
+def retry_problems(options: ToolOptions) -> Iterator[tuple[str, bool]]:
+    """Yields what is wrong with names in `retry_on` and `give_up_on`, and whether it is certain.
+
+    Nothing is imported for it: of a module that is there and not imported yet, nothing can be told.
+    """
+    for option, given in (("retry_on", options.retry_on or ()), ("give_up_on", options.give_up_on)):
+        for one in given:
+            if isinstance(one, str) and class_of(one) is None and (problem := problem_of(one)):
+                text, is_certain = problem
+                yield f"{option} {one!r}: {text}", is_certain
+
+
+def problem_of(name: str) -> tuple[str, bool] | None:
+    """Returns why there is no exception of this name, and whether that is certain: its module is imported."""
+    parts = name.split(".")
+    if parts[0] == "__main__":  # another one in each process
+        return None
+    at = next((at for at in range(len(parts) - 1, 0, -1) if ".".join(parts[:at]) in sys.modules), 0)
+    if at == 0:
+        missing = f"there is no module {parts[0]!r}: is it installed, and spelt so?"
+        return None if is_there(parts[0]) else (missing, False)
+    holder: Any = sys.modules[module := ".".join(parts[:at])]
+    for part in parts[at:]:
+        if not hasattr(holder, part):
+            if holder is sys.modules[module] and at < len(parts) - 1 and is_there(f"{module}.{part}"):
+                return None  # a module that is not imported yet
+            from clutch.config.layers import nearest
+
+            near = nearest(part, [known for known, value in vars(holder).items() if is_exception(value)])
+            hint = "" if near is None else f"; did you mean {name.removesuffix(part)}{near}?" * name.endswith(part)
+            return f"{module!r} is imported, and has no {part!r}{hint}", True
+        holder = getattr(holder, part)
+    return f"{shortened(holder)} is no exception; allowed are Exception and its subclasses", True
+
+
+def is_there(module: str) -> bool:
+    """Returns whether a module can be found. Those above it are imported already."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def shown_name(given: type[Exception] | str) -> str:
+    return given if isinstance(given, str) else given.__name__
+
+
 def is_exception(value: Any) -> TypeGuard[type[Exception]]:
     return isinstance(value, type) and issubclass(value, Exception)
 
@@ -363,8 +424,9 @@ def tool(
 
     Of its jobs, however they were enqueued: `give_up_on`: exceptions, subclasses included, after which a job is dead
     without another attempt. `retry_on`: the only ones after which there is another. `give_up_on` comes first. Both take
-    classes and names, such as `"requests.HTTPError"`, so that nothing is imported for them. `attempt_deadline`: maximum
-    time of each attempt, from when the function begins; it is then interrupted, and retried.
+    classes and names, such as `"requests.HTTPError"`, so that nothing is imported for them. A name that an imported
+    module does not have is an error when the tool is loaded; of one without a module there is a warning.
+    `attempt_deadline`: maximum time of each attempt, from when its code begins; it is then interrupted, and retried.
 
     The others are defaults for its jobs; `JobOptions` says what each means.
     """

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 clutch_pool::facts! {
-    /// An attempt of a job has failed. `next_s`: seconds until the next attempt; `null`: the job is dead.
+    /// An attempt of a job has failed. `next_s`: seconds until the next attempt; `null`: the job is dead, and `reason`
+    /// says why it has no other attempt.
     "job_failed" LIVES JobFailed {
         front: Arc<str>,
         job: String,
@@ -14,6 +15,7 @@ clutch_pool::facts! {
         kind: String,
         error: String,
         next_s: Option<f64>,
+        reason: Option<String>,
     }
 
     /// The workers have no tool of this name: its jobs are put off, here and by others, and fail only when a day is over.

@@ -455,8 +455,11 @@ pub enum Ending {
         ms: Millis,
         reason: String,
     },
-    /// None of a retry's business: it would fail again.
-    Impossible(JobError),
+    /// None of a retry's business: it would fail again. `why`: what says so, for people.
+    Impossible {
+        error: JobError,
+        why: Cow<'static, str>,
+    },
     Failed(JobError),
     /// Not begun, or cut off through no fault of the job.
     CutOff {
@@ -485,7 +488,7 @@ pub struct Settled {
     pub error: Option<JobError>,
     /// Result of a completed job, if kept: JSON, and its expiry.
     pub result: Option<(String, Millis)>,
-    /// Why, for people: a snooze, a cancel.
+    /// Why, for people: a snooze, a cancel, no other attempt.
     pub reason: Option<String>,
 }
 
@@ -516,7 +519,7 @@ impl Settled {
             scheduled_at: None,
             error: Some(error),
             result: None,
-            reason: None,
+            reason: Some("its record in the store cannot be read".to_owned()),
         }
     }
 }
@@ -543,7 +546,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         true => {
             Settled { scheduled_at: Some(now.saturating_add(ms.max(0))), error: Some(error), ..with(State::Scheduled) }
         }
-        false => Settled { error: Some(error), ..with(State::Dead) },
+        false => Settled { error: Some(error), reason: Some(no_attempt_left(job.attempts_max)), ..with(State::Dead) },
     };
     match ending {
         Ending::Returned(value) if job.result_ms > 0 && value.len() > RESULT_BYTES_MAX => Settled {
@@ -562,12 +565,19 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             let kind = "retry".to_owned();
             retry(ms, JobError { at: now, attempt: job.attempt, kind, message: reason, traceback: String::new() })
         }
-        Ending::Impossible(error) => Settled { error: Some(error), ..with(State::Dead) },
+        Ending::Impossible { error, why } => {
+            Settled { error: Some(error), reason: Some(why.into_owned()), ..with(State::Dead) }
+        }
         Ending::Failed(error) => retry(job.backoff.after(job.attempt, random), error),
         Ending::CutOff { reason } => {
             Settled { attempts: job.attempt.saturating_sub(1), reason: Some(reason), ..with(State::Available) }
         }
     }
+}
+
+fn no_attempt_left(attempts_max: u32) -> String {
+    let which = if attempts_max == 1 { "only" } else { "last" };
+    format!("that was its {which} attempt (retry={})", attempts_max.saturating_sub(1))
 }
 
 /// Returns until when a result is kept.
@@ -679,7 +689,20 @@ mod tests {
     fn the_last_failure_ends_it() {
         assert_eq!(settle(&job(2, 3), Ending::Failed(error()), 0, 0.0).state, State::Scheduled);
         assert_eq!(settle(&job(3, 3), Ending::Failed(error()), 0, 0.0).state, State::Dead);
-        assert_eq!(settle(&job(1, 3), Ending::Impossible(error()), 0, 0.0).state, State::Dead);
+        assert_eq!(settle(&job(1, 3), impossible(), 0, 0.0).state, State::Dead);
+    }
+
+    #[test]
+    fn a_dead_job_says_why_it_has_no_other_attempt() {
+        let reason = |job, ending| settle(&job, ending, 0, 0.0).reason;
+        assert_eq!(reason(job(3, 3), Ending::Failed(error())).as_deref(), Some("that was its last attempt (retry=2)"));
+        assert_eq!(reason(job(1, 1), Ending::Failed(error())).as_deref(), Some("that was its only attempt (retry=0)"));
+        assert_eq!(reason(job(1, 3), impossible()).as_deref(), Some("it says so"));
+        assert_eq!(reason(job(1, 3), Ending::Failed(error())), None, "it runs again");
+    }
+
+    fn impossible() -> Ending {
+        Ending::Impossible { error: error(), why: "it says so".into() }
     }
 
     fn endings() -> impl Strategy<Value = Ending> {
@@ -689,7 +712,7 @@ mod tests {
             ms.clone().prop_map(|ms| Ending::Snoozed { ms }),
             Just(Ending::CancelledItself { reason: "no".to_owned() }),
             ms.prop_map(|ms| Ending::RetryAsked { ms, reason: "later".to_owned() }),
-            Just(Ending::Impossible(error())),
+            Just(impossible()),
             Just(Ending::Failed(error())),
             Just(Ending::CutOff { reason: "stopping".to_owned() }),
             Just(Ending::Cancelled),

@@ -109,7 +109,7 @@ fn ending(kind: u8, now: Millis) -> Ending {
         2 => Ending::Snoozed { ms: 9_001 },
         3 => Ending::CancelledItself { reason: String::from("mine") },
         4 => Ending::RetryAsked { ms: 11_003, reason: "later".to_owned() },
-        5 => Ending::Impossible(error),
+        5 => Ending::Impossible { error, why: "it says so".into() },
         6 => Ending::Failed(error),
         _ => Ending::CutOff { reason: "stopping".to_owned() },
     }

@@ -143,13 +143,8 @@ fn long_lists_are_whole() {
     let batch = |nr: usize| store.enqueue(&vec![kinds[nr % 2].clone(); 500], NOW + nr as Millis).unwrap();
     let ids: Vec<_> = (0..5).flat_map(batch).map(|one| one.id).collect();
     let claimed = round(&*store, 2300, Vec::new()).unwrap().claimed;
-    let failed = Ending::Impossible(JobError {
-        at: NOW,
-        attempt: 1,
-        kind: "x".into(),
-        message: "x".into(),
-        traceback: "".into(),
-    });
+    let error = JobError { at: NOW, attempt: 1, kind: "x".into(), message: "x".into(), traceback: "".into() };
+    let failed = Ending::Impossible { error, why: "it says so".into() };
     let dead = claimed.iter().take(20).map(|job| settle(job, failed.clone(), NOW, 0.5));
     round(&*store, 0, dead.collect()).unwrap();
     let list = |state, limit| {

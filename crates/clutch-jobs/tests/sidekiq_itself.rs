@@ -103,7 +103,7 @@ fn clutch_runs_what_sidekiq_pushes_and_sidekiq_sees_what_came_of_it() {
     );
     assert!(store.change(&jid, Change::Retry, now()).unwrap());
     let again = claim(&*store, 9).remove(0);
-    end(&*store, &again, Ending::Impossible(error()));
+    end(&*store, &again, Ending::Impossible { error: error(), why: "it says so".into() });
     let seen = look(&server);
     assert_eq!((&seen["dead"][0]["jid"], &seen["retries"]), (&json!(jid), &json!([])));
 }

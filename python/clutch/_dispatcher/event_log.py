@@ -113,7 +113,8 @@ def printable(text: str) -> str:
 def job_failed(event: Event) -> str:
     """`job 7 (send, queue mail), attempt 2 of 21: ValueError: no; next in 16 s`."""
     error = printable(event["error"].partition("\n")[0])
-    then = "it is dead" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
+    why = f": {printable(event['reason'])}" if event["reason"] else ""
+    then = f"it is dead{why}" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
     attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
     job = f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])})"
     return f"{job}, {attempt}: {error}; {then}"

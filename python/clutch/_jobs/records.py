@@ -81,7 +81,7 @@ class Job:
     errors: tuple[JobError, ...]
     """Failures of the attempts, the oldest first; at most 25 are kept."""
     reason: str | None
-    """Reason of a cancel, a snooze or a return to the queue."""
+    """Reason of a cancel, a snooze or a return to the queue; of a dead job, why it has no other attempt."""
     result: Any
     """Return value while it is kept (`result=`); else None."""
     result_until: datetime | None

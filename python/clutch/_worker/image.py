@@ -23,7 +23,7 @@ from clutch._worker.handlers.call import Tool
 from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators, write_out
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
-from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
+from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of, retry_problems
 
 if TYPE_CHECKING:
     import mmap
@@ -323,9 +323,18 @@ class Image:
         self.instance = instance
         tools = self.tools(instance)
         self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
+        self._check_retries()
         holders = [vars(self.module) if self.module else {}, members(instance)]
         marked = ((value, mark_of(value, HOOK_MARK)) for names in holders for value in names.values())
         self.hooks = {value: when for value, when in marked if type(when) is str and when in HOOKS}
+
+    def _check_retries(self) -> None:
+        """Reports names of exceptions that mean nothing now, not when a job has failed."""
+        for name, tool in self.known.items():
+            for problem, is_certain in retry_problems(tool.options):
+                if is_certain:
+                    raise LoadError(f"tool {name!r}: {problem}")
+                self.warnings.append(f"tool {name!r}: {problem}")
 
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:

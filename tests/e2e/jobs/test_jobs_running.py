@@ -482,7 +482,8 @@ def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody
             return json.loads(server.err.wait(f'.*"event": "{event}".*{more}.*')[0])
 
         failed = told("job_failed", '"tool": "fail"')
-        assert failed["message"].endswith("(fail, queue default), attempt 1 of 1: ValueError: no; it is dead")
+        said = "attempt 1 of 1: ValueError: no; it is dead: that was its only attempt (retry=0)"
+        assert failed["message"].endswith(f"(fail, queue default), {said}")
         assert failed["error"] == "ValueError: no"
         assert (told("jobs_rescued")["jobs"], told("jobs_rescued")["dead"]) == (1, 0)
         unserved = told("queue_unserved")

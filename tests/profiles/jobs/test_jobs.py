@@ -235,6 +235,7 @@ def test_failures_are_told_by_events(house: JobsHouse) -> None:
         job = house.jobs.enqueue(job_tools.fail, "no")
         told = events.wait("job_failed", job=job, attempt=3)
     assert (told["tool"], told["queue"], told["next_s"], told["kind"]) == ("fail", "default", None, "raised")
+    assert told["reason"] == "that was its last attempt (retry=2)"
     assert told["error"] == "ValueError: no"
 
 

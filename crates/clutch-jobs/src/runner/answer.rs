@@ -21,6 +21,9 @@ const TRACEBACK_BYTES_MAX: usize = 32 << 10;
 /// Kind of the error of a job whose tool its worker does not have.
 pub(super) const NO_SUCH_TOOL: &str = "no_such_tool";
 
+/// Why a job past its own deadline has no other attempt.
+pub(super) const OVERDUE: &str = "its deadline has passed";
+
 /// Puts a job's answer into the inbox of its runner.
 pub(super) struct JobReply {
     pub(super) inbox: Arc<Inbox>,
@@ -56,7 +59,7 @@ enum Directive {
     Snooze { ms: Millis },
     Cancel { reason: String },
     Retry { ms: Millis, reason: String },
-    Dead { kind: String, message: String, traceback: String },
+    Dead { kind: String, message: String, traceback: String, why: String },
 }
 
 /// Message of a running job.
@@ -96,12 +99,13 @@ fn value(job: &Claimed, payload: &Payload, now: Millis) -> Ending {
             Ok(Directive::Snooze { ms }) => Ending::Snoozed { ms },
             Ok(Directive::Cancel { reason }) => Ending::CancelledItself { reason },
             Ok(Directive::Retry { ms, reason }) => Ending::RetryAsked { ms, reason },
-            Ok(Directive::Dead { kind, message, traceback }) => {
-                Ending::Impossible(error(job, now, &kind, message, traceback))
+            Ok(Directive::Dead { kind, message, traceback, why }) => {
+                Ending::Impossible { error: error(job, now, &kind, message, traceback), why: why.into() }
             }
-            Err(why) => {
-                let message = format!("its worker says what no worker says: {why}");
-                Ending::Impossible(error(job, now, "encode", message, String::new()))
+            Err(unreadable) => {
+                let message = format!("its worker says what no worker says: {unreadable}");
+                let error = error(job, now, "encode", message, String::new());
+                Ending::Impossible { error, why: "its answer cannot be read".into() }
             }
         },
         _ => Ending::Returned(String::from_utf8_lossy(payload.body()).into_owned()),
@@ -110,16 +114,20 @@ fn value(job: &Claimed, payload: &Payload, now: Millis) -> Ending {
 
 fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
     let told = |kind: &str, traceback: &str| error(job, now, kind, failure.to_string(), traceback.to_owned());
+    let impossible = |kind: &str, traceback: &str, why: &'static str| Ending::Impossible {
+        error: told(kind, traceback),
+        why: why.into(),
+    };
     match failure {
         Failure::Raised { traceback, .. } => Ending::Failed(told("raised", traceback)),
-        Failure::Encode { traceback, .. } => Ending::Impossible(told("encode", traceback)),
-        Failure::BadArguments { .. } => Ending::Impossible(told("bad_arguments", "")),
+        Failure::Encode { traceback, .. } => impossible("encode", traceback, "its result is not JSON"),
+        Failure::BadArguments { .. } => impossible("bad_arguments", "", "its arguments do not fit its tool"),
         // While new code is rolled out, callers know tools that some workers do not have yet.
         Failure::NoSuchTool { .. } => {
             let message = format!("{failure}; do all workers have the code of who enqueued it?");
             Ending::Failed(error(job, now, NO_SUCH_TOOL, message, String::new()))
         }
-        Failure::Poisoned { .. } => Ending::Impossible(told("poisoned", "")),
+        Failure::Poisoned { .. } => impossible("poisoned", "", "it has killed too many workers (deaths_max)"),
         Failure::Expired(expired) => expired_as(job, now, told("deadline", &expired.stacks)),
         // No fault of its own: Clutch ended the worker for another's, or none can start.
         Failure::WorkerLost { cause: Some(cause), .. } => Ending::CutOff { reason: cause.clone() },
@@ -132,7 +140,7 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
 /// Past the job's own deadline there is no other attempt; past that of the pool, which each attempt has, there is.
 fn expired_as(job: &Claimed, now: Millis, error: JobError) -> Ending {
     match job.deadline_at {
-        Some(at) if at <= now => Ending::Impossible(error),
+        Some(at) if at <= now => Ending::Impossible { error, why: OVERDUE.into() },
         _ => Ending::Failed(error),
     }
 }
@@ -164,6 +172,7 @@ pub(super) fn failed_event(front: Arc<str>, job: &Claimed, settled: &Settled, er
         attempts_max: job.attempts_max,
         kind: error.kind.clone(),
         error: error.message.clone(),
+        reason: settled.reason.clone(),
         next_s: settled.scheduled_at.filter(|_| settled.state == State::Scheduled).map(until),
     }
 }

@@ -59,7 +59,7 @@ impl InlineRunner {
         let (overdue, claimed) = round.claimed.into_iter().partition::<Vec<_>, _>(is_overdue);
         round.claimed = claimed;
         for job in overdue {
-            self.end(&job, Ending::Impossible(work::overdue(&job, now)))?;
+            self.end(&job, work::overdue(&job, now))?;
         }
         Ok(round)
     }

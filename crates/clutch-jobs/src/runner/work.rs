@@ -11,6 +11,7 @@ use clutch_wire::{Codec, Payload};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::answer;
 use crate::job::{Claimed, Ending, JobError, Millis};
 
 /// Larger arguments go through shared memory.
@@ -69,7 +70,7 @@ pub(super) fn of(
         None => None,
         Some(at) => match u64::try_from(at.saturating_sub(now)) {
             Ok(left) if left > 0 => Instant::now().checked_add(Duration::from_millis(left)),
-            _ => return Err(Ending::Impossible(overdue(job, now))),
+            _ => return Err(overdue(job, now)),
         },
     };
     let body = job.body();
@@ -102,12 +103,13 @@ fn raw(text: Option<&str>) -> Option<&RawValue> {
     serde_json::from_str(text?).ok()
 }
 
-pub(super) fn overdue(job: &Claimed, now: Millis) -> JobError {
-    JobError {
+pub(super) fn overdue(job: &Claimed, now: Millis) -> Ending {
+    let error = JobError {
         at: now,
         attempt: job.attempt,
         kind: "deadline".to_owned(),
         message: "its deadline had passed before it began".to_owned(),
         traceback: String::new(),
-    }
+    };
+    Ending::Impossible { error, why: answer::OVERDUE.into() }
 }

@@ -28,7 +28,7 @@ fn one(house: &House, job: NewJob) -> JobId {
 
 fn dead() -> Ending {
     let Ending::Failed(error) = failure() else { unreachable!() };
-    Ending::Impossible(error)
+    Ending::Impossible { error, why: "it says so".into() }
 }
 
 /// Claims this job, others waiting meanwhile, and ends it.

@@ -61,7 +61,7 @@ pub fn ended_jobs_are_pruned_by_their_state(house: &House) {
     house.end("a", &claimed[0], done(), NOW);
     house.end("a", &claimed[1], Ending::Cancelled, NOW);
     let Ending::Failed(error) = failure() else { unreachable!() };
-    house.end("a", &claimed[2], Ending::Impossible(error), NOW);
+    house.end("a", &claimed[2], Ending::Impossible { error, why: "it says so".into() }, NOW);
     let states = || enqueued.iter().map(|id| house.state(id)).collect::<Vec<_>>();
     assert_eq!(house.look(NOW + 59_000).pruned, 0);
     assert_eq!(states(), [Some(State::Completed), Some(State::Cancelled), Some(State::Dead)]);

@@ -255,14 +255,15 @@ def directive_of(tool: Tool | None, error: BaseException) -> bytes | None:
         return None
     if isinstance(error, Directive):
         return directive_in(error)
-    if tool is None or not tool.options.gives_up(error):
+    why = None if tool is None else tool.options.why_given_up(error)
+    if why is None:
         return None
     kind, name, message, traceback, _ = describe(error)
-    return dead(kind, f"{name}: {message}", traceback) if kind == "raised" else None
+    return dead(kind, f"{name}: {message}", traceback, why) if kind == "raised" else None
 
 
-def dead(kind: str, message: str, traceback: str) -> bytes:
-    return json.dumps({"dead": {"kind": kind, "message": message, "traceback": traceback}}).encode()
+def dead(kind: str, message: str, traceback: str, why: str) -> bytes:
+    return json.dumps({"dead": {"kind": kind, "message": message, "traceback": traceback, "why": why}}).encode()
 
 
 def directive_in(value: Any) -> bytes | None:
@@ -275,7 +276,7 @@ def directive_in(value: Any) -> bytes | None:
         case Retry(in_, reason):
             directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": text_of(reason)}}
         case Dead(reason):
-            return dead("dead", text_of(reason), traceback_of(value) if value.__traceback__ else "")
+            return dead("dead", text_of(reason), traceback_of(value) if value.__traceback__ else "", "clutch.Dead")
         case _:
             return None
     return json.dumps(directive).encode()
