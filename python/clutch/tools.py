@@ -37,6 +37,7 @@ Exceptions = Sequence[type[Exception] | str]
 U32_MAX = 0xFFFF_FFFF
 PRIORITY_MAX = 9
 RETRIES_MAX = 1_000_000
+RATE_MAX = 10_000
 SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
 NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+((::|[.-]+)\w+)*", re.ASCII)
@@ -173,11 +174,11 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
         count, per = given.split("/")
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
         number, per_ms = int(count), round(time * 1000)
-        if not (0 <= number <= U32_MAX and 0 <= per_ms <= U32_MAX):
+        if not (1 <= number <= RATE_MAX and 1 <= per_ms <= U32_MAX):
             raise ValueError
         return number, per_ms
     except (AttributeError, TypeError, ValueError):
-        allowed = 'a number and a time of at most 49 days, as in "10/s", "100/m", "5/30s"'
+        allowed = f'a number from 1 to {RATE_MAX:,} and a time of 1 ms to 49 days, as in "10/s", "100/m", "5/30s"'
         raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 
 

@@ -108,6 +108,7 @@ stores! {
         }
         limits {
             a_paused_queue_gives_nothing_and_takes_everything,
+            a_queue_without_jobs_is_known_for_as_long_as_it_has_a_setting,
             names_that_no_job_may_give_are_no_queues_to_change,
             a_queue_runs_no_more_than_its_limit_over_all_runners,
             jobs_with_a_key_run_as_many_as_their_limit_says,

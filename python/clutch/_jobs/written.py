@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from clutch._worker.handlers.json import Encoder, JsonFace
+from clutch._worker.handlers.json import EncodeError, Encoder, JsonFace
+from clutch.errors import BadArguments
 from clutch.tools import (
     NO_JOB_OPTIONS,
     JobOptions,
@@ -85,7 +86,14 @@ class Called:
 
 
 OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
-_encode_bytes = Encoder(takes_bytes=True).encode
+ENCODER = Encoder(takes_bytes=True)
+
+
+def _encode_bytes(value: Any) -> bytes:
+    try:
+        return ENCODER.encode(value)
+    except EncodeError as error:
+        raise BadArguments(f"the arguments cannot be JSON: {error}") from None
 
 
 def _encode(value: Any) -> str:

@@ -156,9 +156,14 @@ def named_value(text: str) -> tuple[str, Any]:
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not NAME=VALUE")
     try:
-        return name, json.loads(value)
+        return name, json.loads(value, parse_constant=refuse_constant)
     except ValueError:
         return name, value
+
+
+def refuse_constant(constant: str) -> Any:
+    """NaN and Infinity are not JSON, though Python reads them."""
+    raise ValueError(constant)
 
 
 def _server_here(token: str | None) -> Endpoint:

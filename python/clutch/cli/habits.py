@@ -1,7 +1,8 @@
-"""Options of load generators and of other commands, typed by habit: what to write here.
+"""Options of other programs, typed by habit: what to write here.
 
-One table. An option that means different things to different programs has a row for each. Only options that a command
-does not have are looked up, so that a row never takes one away.
+One table for the lab, of load generators; `habits_of_queues` has those of job queues. An option that means different
+things to different programs has a row for each. Only options that a command does not have are looked up, so that a row
+never takes one away.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import ClassVar
+
+import click
 
 from clutch.config.values import DURATION
 
@@ -39,7 +43,7 @@ class Habit:
     options: tuple[str, ...]
     whose: str
     instead: str
-    """N, TIME, TEXT and FILE stand for the value that was typed; what is in braces: see `WORDS`."""
+    """N, RANGE, TIME, LEVEL, TEXT and FILE stand for the value that was typed; what is in braces: see `WORDS`."""
 
 
 HABITS = (
@@ -109,15 +113,31 @@ HABITS = (
 )
 
 
-def answers(command: str, arguments: Sequence[str], own: Set[str]) -> list[str]:
+class CommandWithHabits(click.Command):
+    """A command that knows options of other programs."""
+
+    habits: ClassVar[Sequence[Habit]] = HABITS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            own = {flag for option in self.get_params(ctx) for flag in option.opts}
+            if not (said := answers(self.name or "", typed, own, self.habits)):
+                raise
+            raise click.UsageError("\n".join(said), ctx) from None
+
+
+def answers(command: str, arguments: Sequence[str], own: Set[str], table: Sequence[Habit] = HABITS) -> list[str]:
     """Returns a sentence for each option in `arguments` that the table has and the command, with its `own`, has not."""
     names = dict.fromkeys(name for text in arguments if (name := name_of(text)) is not None and name not in own)
-    return [said for name in names if (said := answer(command, name, value_of(name, arguments)))]
+    return [said for name in names if (said := answer(command, name, value_of(name, arguments), table))]
 
 
-def answer(command: str, option: str, value: str | None) -> str | None:
-    rows = [row for row in HABITS if option in row.options]
-    found = [(row.whose, filled(row.instead.format(**WORDS[command]), value)) for row in rows]
+def answer(command: str, option: str, value: str | None, table: Sequence[Habit]) -> str | None:
+    rows = [row for row in table if option in row.options]
+    found = [(row.whose, filled(row.instead.format(**WORDS.get(command, {})), value)) for row in rows]
     if not found:
         return None
     if len(found) == 1:
@@ -146,8 +166,23 @@ def filled(instead: str, value: str | None) -> str:
     """Put the value in place of its name, if it is such a value."""
     if value is None:
         return instead
-    values = {"N": value if re.fullmatch(r"\d+(\.\d+)?", value) else None, "TIME": time_of(value)}
-    return re.sub(r"\b(N|TIME|TEXT|FILE)\b(?!\.toml)", lambda found: values.get(found[0], value) or found[0], instead)
+    values = {
+        "N": value if re.fullmatch(r"\d+(\.\d+)?", value) else None,
+        "RANGE": range_of(value),
+        "TIME": time_of(value),
+        "LEVEL": value.lower(),
+    }
+    return re.sub(
+        r"\b(N|RANGE|TIME|LEVEL|TEXT|FILE)\b(?!\.toml)",
+        lambda found: values.get(found[0], value) or found[0],
+        instead,
+    )
+
+
+def range_of(value: str) -> str:
+    """`8,2` of Celery, the most first, as `2-8`."""
+    numbers = sorted(int(text) for text in value.split(",") if text.isdecimal())
+    return "-".join(map(str, numbers)) if len(numbers) in (1, 2) else "2-8"
 
 
 def time_of(value: str) -> str | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,22 +16,23 @@ import click
 from clutch import _core
 from clutch._dispatcher.schedules import next_ticks
 from clutch._jobs.records import ENDS, STATES
-from clutch._worker.image import LoadError, find_target
-from clutch.cli.call import named_value
 from clutch.cli.flags import as_json
+from clutch.cli.habits import CommandWithHabits
+from clutch.cli.habits_of_queues import COMMANDS, OF_JOBS
+from clutch.cli.jobs_arguments import check_arguments, json_arguments, tool_of, words
+from clutch.cli.jobs_shown import job_row, print_json, print_table, queue_row
 from clutch.cli.stores import STORE_HELP, url_of
-from clutch.cli.table import age, aligned, printable
+from clutch.cli.table import printable
+from clutch.config.layers import nearest
 from clutch.errors import ClutchError, ConfigError
-from clutch.jobs import Job, Jobs, Queue
+from clutch.jobs import Job, Jobs
+from clutch.tools import U32_MAX
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-ARGUMENTS_SHOWN = 60
 STOPPING = "is told to stop"
 """A running job is not cancelled before it has ended."""
-UNSERVED = timedelta(minutes=1)
-"""A queue whose first job has waited this long, with none running, is reported."""
 
 
 def existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Jobs:
@@ -76,7 +75,20 @@ def filters(function: F) -> F:
     return function
 
 
-@click.group("jobs", short_help="Inspect and change the jobs of a store.")
+class JobsCommand(CommandWithHabits):
+    habits = OF_JOBS
+
+
+class JobsGroup(click.Group):
+    command_class = JobsCommand
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands and (meant := COMMANDS.get(args[0])) is not None:
+            ctx.fail(f"no command '{args[0]}'; did you mean: clutch {meant}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("jobs", cls=JobsGroup, short_help="Inspect and change the jobs of a store.")
 def command() -> None:
     """Inspect and change the jobs in a store. No server needs to run."""
 
@@ -92,21 +104,6 @@ def stats(jobs: Jobs, as_json: bool) -> None:
         return
     heads = ("queue", *STATES, "oldest", "")
     print_table([heads, *(queue_row(queue) for queue in queues)])
-
-
-def queue_row(queue: Queue) -> tuple[str, ...]:
-    notes = ["paused"] if queue.is_paused else []
-    notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
-    notes += [f"at most {queue.rate}"] if queue.rate is not None else []
-    oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
-    notes += ["none runs: is it in the --queues of a `clutch work`?"] if seems_unserved(queue) else []
-    return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
-
-
-def seems_unserved(queue: Queue) -> bool:
-    if queue.is_paused or queue.running or queue.oldest_at is None:
-        return False
-    return datetime.now(UTC) - queue.oldest_at >= UNSERVED
 
 
 @command.command("list")
@@ -135,26 +132,15 @@ def show_list(jobs: Jobs, as_json: bool, wanted: dict[str, Any]) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("no such jobs", err=True)
+        click.echo(f"no such jobs{if_unknown(jobs, wanted)}", err=True)
     else:
         print_table([("job", "state", "queue", "tool", "attempt", "age", ""), *map(job_row, found)])
 
 
-def job_row(job: Job) -> tuple[str, ...]:
-    attempt = f"{job.attempt} of {job.attempts_max}"
-    return (job.id, job.state, job.queue, job.tool, attempt, since(job.created_at), note_of(job))
-
-
-def note_of(job: Job) -> str:
-    """Returns what a person wants to know of a job in its state."""
-    if job.state in ("scheduled", "dead") and job.errors:
-        return job.errors[-1].message.partition("\n")[0][:ARGUMENTS_SHOWN]
-    if job.state == "waiting":
-        return f"waits for {job.waits_for} of {job.after_count} jobs"
-    if job.state == "running" and job.progress is not None:
-        return f"progress: {json.dumps(job.progress)[:ARGUMENTS_SHOWN]}"
-    reason = None if job.state == "running" else job.reason
-    return reason or json.dumps(job.arguments)[:ARGUMENTS_SHOWN]
+def if_unknown(jobs: Jobs, wanted: dict[str, Any]) -> str:
+    """Names the queues where the one that was asked for is none of them."""
+    queue = wanted.get("queue")
+    return "" if queue is None else if_new(jobs, queue).replace("; it has", f": queue {queue} has", 1)
 
 
 @command.command("show")
@@ -191,6 +177,7 @@ def change(name: str, done: str, all_done: str, doc: str, *more: Callable[[Any],
         yes: bool,
         as_json: bool,
         arguments: str | None = None,
+        target: str | None = None,
         **wanted: str | None,
     ) -> None:
         chosen = {option: value for option, value in wanted.items() if value is not None}
@@ -198,11 +185,13 @@ def change(name: str, done: str, all_done: str, doc: str, *more: Callable[[Any],
             raise click.UsageError(
                 f"name the jobs to {name} by their ids, or choose them by --state, --queue, --tool and --tag, or --all"
             )
+        if target is not None and arguments is None:
+            raise click.UsageError("--target checks --args: give these, too")
         if arguments is not None:
             if len(ids) != 1:
                 raise click.UsageError("--args belong to one job: name it by its id")
             given = json_arguments(arguments)
-            change_named(jobs, name, done, ids, as_json, lambda job: jobs.retry(job, arguments=given))
+            change_named(jobs, name, done, ids, as_json, lambda job: retry_with(jobs, job, given, target))
         elif ids:
             change_named(jobs, name, done, ids, as_json)
         else:
@@ -235,20 +224,15 @@ def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bo
     return ((job, getattr(jobs, name)(job)) for job in ids)
 
 
-def json_arguments(text: str) -> tuple[Any, ...] | dict[str, Any]:
-    """Reads arguments by position (a list) or by name (an object). Raises UsageError."""
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if isinstance(given, list):
-        return tuple(given)
-    if isinstance(given, dict):
-        return given
-    raise click.UsageError(
-        f"--args {text!r}: allowed are a JSON list of arguments by position, such as '[\"ann\", 7]', or an object of "
-        """arguments by name, such as '{"to": "ann"}'"""
-    )
+def retry_with(jobs: Jobs, job: str, given: Any, target: str | None) -> bool:
+    found = jobs.get(job)
+    if found is None:
+        return False
+    unchecked = check_arguments(found, given, target, _core.JobStore.offers(jobs.url)["keywords"])
+    is_changed = jobs.retry(job, arguments=given)
+    if is_changed and unchecked is not None:
+        click.echo(f"note: {unchecked}", err=True)
+    return is_changed
 
 
 def print_changed(found: dict[str, bool]) -> None:
@@ -330,7 +314,12 @@ Without ids and --state: those that have failed."""
 OTHER_ARGUMENTS = click.option(
     "--args", "arguments", metavar="JSON", help="""Run one job with these arguments: '["ann"]' or '{"to": "ann"}'."""
 )
-change("retry", "runs again", "run again", RETRY, OTHER_ARGUMENTS)
+CHECKED_BY = click.option(
+    "--target",
+    metavar="MODULE",
+    help="Check --args by the type hints of the tool in this module. [default: the targets of the nearest config]",
+)
+change("retry", "runs again", "run again", RETRY, CHECKED_BY, OTHER_ARGUMENTS)
 change("cancel", "cancelled", "cancelled", "Cancel jobs. Those that run are told to stop.")
 change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 
@@ -368,33 +357,15 @@ def enqueue(
         click.echo(f"job {job} enqueued" if job.is_new else f"job {job} exists already: its unique key is taken")
 
 
-def words(arguments: Iterable[str]) -> tuple[Any, ...] | dict[str, Any]:
-    """Reads VALUEs or NAME=VALUEs. Raises UsageError for both."""
-    is_named = {word: "=" in word and word.partition("=")[0].isidentifier() for word in arguments}
-    if len(set(is_named.values())) > 1:
-        raise click.UsageError("give arguments by position or by name, not both")
-    if any(is_named.values()):
-        return dict(map(named_value, arguments))
-    return tuple(named_value(f"value={word}")[1] for word in arguments)
-
-
-def tool_of(name: str) -> Any:
-    """The name of a tool, or its function where its module is named."""
-    if not re.fullmatch(r"[\w.]+:[\w.]+", name):
-        return name
-    sys.path.insert(0, os.getcwd())
-    try:
-        return find_target(name)[1]
-    except LoadError as error:
-        raise click.UsageError(str(error)) from None
-
-
 @command.command("pause")
 @store
 @click.argument("queue")
 @as_json
 def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
-    """Take nothing from a queue any more, by any runner. What runs goes on."""
+    """Take nothing from a queue any more, by any runner. What runs goes on.
+
+    A queue without jobs is paused as well, before its first one.
+    """
     new = if_new(jobs, queue)
     checked(lambda: jobs.pause(queue))
     say_of_queue(queue, f"queue {queue} paused{new}", as_json, is_paused=True)
@@ -407,20 +378,38 @@ def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
 def resume(jobs: Jobs, queue: str, as_json: bool) -> None:
     """End the pause of a queue."""
     new = if_new(jobs, queue)
+    known = jobs.stats().get(queue)
     checked(lambda: jobs.resume(queue))
-    say_of_queue(queue, f"queue {queue} resumed{new}", as_json, is_paused=False)
+    done = "resumed" if known is not None and known.is_paused else "was not paused"
+    say_of_queue(queue, f"queue {queue} {done}{new}", as_json, is_paused=False)
 
 
 def if_new(jobs: Jobs, queue: str) -> str:
-    """A queue may be paused before its first job; more often its name is misspelt."""
-    known = jobs.stats()
-    return "" if queue in known else f"; it has had no job yet: the store has {', '.join(sorted(known)) or 'none'}"
+    """A queue may be paused or limited before its first job; more often its name is misspelt."""
+    busy = [known.name for known in jobs.stats().values() if any(getattr(known, state) for state in STATES)]
+    if queue in busy:
+        return ""
+    near = nearest(queue, busy)
+    meant = f"; did you mean {near}?" if near else f"; queues with jobs: {', '.join(busy) or 'none'}"
+    return f"; it has no jobs{meant}"
+
+
+class Most(click.ParamType):
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if re.fullmatch(r"[0-9]{1,10}", text) and int(text) <= U32_MAX:
+            return int(text)
+        raise click.UsageError(
+            f"MOST {text!r}: allowed are whole numbers from 0 to {U32_MAX:,}; 0 runs nothing, --none removes the limits"
+        )
 
 
 @command.command("limit")
 @store
 @click.argument("queue")
-@click.argument("most", type=click.IntRange(0), required=False)
+@click.argument("most", type=Most(), required=False)
 @click.option("--rate", metavar="N/TIME", help="How many jobs may begin in a time: 10/s, 100/m, 5/30s.")
 @click.option("--none", "is_none", is_flag=True, help="Remove both limits.")
 @as_json
@@ -431,10 +420,13 @@ def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, is_none: b
     """
     if (most is None and rate is None) != is_none:
         raise click.UsageError("give MOST, --rate or both; or --none to remove the limits, without these")
+    new = if_new(jobs, queue)
     checked(lambda: jobs.limit(queue, most, rate=rate))
     limits = [f"at most {most} at a time" + ", so nothing runs" * (most == 0)] if most is not None else []
     limits += [f"at most {rate}"] if rate is not None else []
-    say_of_queue(queue, f"queue {queue}: " + (", ".join(limits) or "no limit"), as_json, running_max=most, rate=rate)
+    say_of_queue(
+        queue, f"queue {queue}: " + (", ".join(limits) or "no limit") + new, as_json, running_max=most, rate=rate
+    )
 
 
 def say_of_queue(queue: str, text: str, as_json: bool, **changed: Any) -> None:
@@ -534,34 +526,8 @@ def kept(config: str | None, store: str | None) -> Iterator[tuple[dict[str, Any]
             yield {**values, "store": shown, "from": "store"}, row
 
 
-# ---- printing
-
-
 def checked(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-
-
-def print_json(value: Any) -> None:
-    try:
-        text = json.dumps(value, indent=2, default=simpler)
-    except RecursionError:  # lines that are indented take more of the stack
-        text = json.dumps(value, default=simpler)
-    click.echo(text)
-
-
-def simpler(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    # What others have written into a store gives no orders to a terminal.
-    click.echo("\n".join(aligned(tuple(map(printable, row)) for row in rows)))
-
-
-def since(time: datetime) -> str:
-    return age(max(0.0, (datetime.now(UTC) - time).total_seconds()))

@@ -59,19 +59,9 @@ class Interrupted(click.ClickException):
         click.echo(self.message, file, err=True)
 
 
-class LabCommand(click.Command):
+class LabCommand(habits.CommandWithHabits):
     """A command of the lab: it knows options of other programs, has its help in sections, and says that it was
     interrupted where it has nothing to show."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        typed = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption:
-            own = {flag for option in self.get_params(ctx) for flag in option.opts}
-            if not (said := habits.answers(self.name or "", typed, own)):
-                raise
-            raise click.UsageError("\n".join(said), ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

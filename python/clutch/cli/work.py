@@ -13,6 +13,8 @@ from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
+from clutch.cli.habits import CommandWithHabits
+from clutch.cli.habits_of_queues import OF_WORK
 from clutch.cli.run import Server, control_socket
 from clutch.cli.stores import STORE_HELP, url_of
 
@@ -32,7 +34,11 @@ OF_JOBS = {
 """Meaning of pool options for jobs. The pool's queue stays empty: no more jobs are claimed than slots are free."""
 
 
-@click.command("work", short_help="Run the jobs of a store.")
+class WorkCommand(CommandWithHabits):
+    habits = OF_WORK
+
+
+@click.command("work", cls=WorkCommand, short_help="Run the jobs of a store.")
 @click.argument("targets", metavar="TARGET...", nargs=-1)
 @click.option(
     "--django",

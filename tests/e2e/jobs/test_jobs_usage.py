@@ -70,3 +70,95 @@ def test_a_misspelt_name_of_an_exception_keeps_a_target_from_starting(tmp_path: 
         "did you mean configparser.NoSectionError?"
     )
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_queues_without_jobs_are_told(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    jobs = clutch.Jobs(store[1])
+    jobs.enqueue("send", queue="mail")
+
+    def said(*arguments: str) -> str:
+        done = command("jobs", *arguments, *store, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return (done.stdout + done.stderr).strip()
+
+    assert said("pause", "mial") == "queue mial paused; it has no jobs; did you mean mail?"
+    assert jobs.stats()["mial"].is_paused, "it may be to come"
+    assert said("limit", "x", "3") == "queue x: at most 3 at a time; it has no jobs; queues with jobs: mail"
+    assert said("limit", "x", "--none") == "queue x: no limit; it has no jobs; queues with jobs: mail"
+    assert said("resume", "mial") == "queue mial resumed; it has no jobs; did you mean mail?"
+    assert said("resume", "mail") == "queue mail was not paused"
+    assert said("list", "--queue", "mial") == "no such jobs: queue mial has no jobs; did you mean mail?"
+    assert list(jobs.stats()) == ["mail"], "no trace is left of names that were misspelt"
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (
+            ("limit", "mul", "abc"),
+            "MOST 'abc': allowed are whole numbers from 0 to 4,294,967,295; 0 runs nothing, --none",
+        ),
+        (("limit", "mul", "4294967296"), "MOST '4294967296': allowed are whole numbers"),
+        (
+            ("limit", "mul", "--rate", "0/s"),
+            "rate '0/s': allowed are a number from 1 to 10,000 and a time of 1 ms to 49",
+        ),
+        (("limit", "mul", "--rate", "10001/m"), "rate '10001/m': allowed are a number from 1 to 10,000"),
+        (("enqueue", "shop:"), "TOOL 'shop:': allowed is the name of a tool, such as send or mail.send"),
+        (("enqueue", "a b"), "TOOL 'a b': allowed is"),
+        (("enqueue", "send", "--args", "[NaN]"), "--args '[NaN]': allowed are a JSON list"),
+        (("retry", "1", "--target", "shop"), "--target checks --args: give these, too"),
+        (("retry", "1", "--args", "[1]", "--target", "shop"), "--target shop has no tool 'send'; it has give_up, kill"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_is_allowed(tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+    (tmp_path / "shop.py").write_text(TOOLS)
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    clutch.Jobs(store).enqueue("send")
+    done = command("jobs", *words, "--store", store, cwd=tmp_path)
+    assert (done.returncode, what in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_other_arguments_are_checked_where_the_tool_is_known(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TOOLS)
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    job = jobs.enqueue("needs", "much", in_=3600)
+
+    def retry(arguments: str, *more: str) -> tuple[int, str]:
+        done = command("jobs", "retry", job, "--args", arguments, *more, "--store", store, cwd=tmp_path)
+        return done.returncode, done.stderr
+
+    code, said = retry('["x"]', "--target", "shop")
+    assert (code, "tool 'needs': what: Input should be a valid integer" in said) == (1, True), said
+    (tmp_path / "clutch.toml").write_text('[pools.work]\ntarget = "shop"\n')
+    code, said = retry('{"waht": 1}')
+    assert (code, "got an unexpected keyword argument 'waht'" in said or "missing a required" in said) == (1, True), (
+        said
+    )
+    found = jobs.get(job)
+    assert found is not None and found.state == "scheduled", "nothing was changed"
+    assert retry("[7]") == (0, "")
+    (tmp_path / "clutch.toml").unlink()
+    other = jobs.enqueue("elsewhere", in_=3600)
+    done = command("jobs", "retry", other, "--args", "[]", "--store", store, cwd=tmp_path)
+    assert (done.returncode, "the arguments are not checked: `--target MODULE`" in done.stderr) == (0, True), (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {(1, 2): 3}])
+def test_arguments_that_cannot_be_json_are_wrong_arguments(tmp_path: Path, value: object) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    with pytest.raises(clutch.BadArguments, match="the arguments cannot be JSON"):
+        jobs.enqueue("send", value)
+    with pytest.raises(clutch.BadArguments, match="the arguments cannot be JSON"):
+        jobs.retry("1", arguments=(value,))
+
+
+def test_lists_show_arguments_as_a_call_and_mark_what_is_cut(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    jobs.enqueue("send", "ann", 7, text="x" * 100)
+    shown = command("jobs", "list", "--store", jobs.url, cwd=tmp_path).stdout
+    assert shown.splitlines()[1].endswith(f'  "ann", 7, text="{"x" * 43}…'), shown

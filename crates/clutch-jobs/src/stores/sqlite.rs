@@ -385,7 +385,11 @@ impl Store for Sqlite {
                 "INSERT INTO clutch_queues (name, {column}) VALUES (?1, ?2) \
                  ON CONFLICT DO UPDATE SET {column} = excluded.{column}"
             );
-            transaction.execute(&upsert, params![queue, value]).map(drop)
+            transaction.execute(&upsert, params![queue, value])?;
+            // Nobody asks for a queue that has no setting any more and no jobs.
+            let unset =
+                "DELETE FROM clutch_queues WHERE name = ?1 AND NOT is_paused AND running_max IS NULL AND rate IS NULL";
+            transaction.execute(unset, params![queue]).map(drop)
         })?;
         self.written.wake();
         Ok(())

@@ -19,6 +19,16 @@ pub fn a_paused_queue_gives_nothing_and_takes_everything(house: &House) {
     assert_eq!(house.claim("a", 9).len(), 2);
 }
 
+pub fn a_queue_without_jobs_is_known_for_as_long_as_it_has_a_setting(house: &House) {
+    let known = || house.store.queues().unwrap().into_iter().map(|queue| queue.name).collect::<Vec<_>>();
+    house.store.set_queue("typo", QueueChange::Pause(true)).unwrap();
+    house.store.set_queue("typo", QueueChange::RunningMax(Some(2))).unwrap();
+    house.store.set_queue("typo", QueueChange::Pause(false)).unwrap();
+    assert_eq!(known(), ["typo"]);
+    house.store.set_queue("typo", QueueChange::RunningMax(None)).unwrap();
+    assert!(known().is_empty());
+}
+
 pub fn names_that_no_job_may_give_are_no_queues_to_change(house: &House) {
     for (name, why) in
         [("", "empty"), ("a\nb", "\"a\\nb\": control"), (&"q".repeat(3000), "3000 bytes: allowed are 1000")]
