@@ -155,18 +155,18 @@ impl Enqueuer {
 
     /// All of the jobs or none; blocks until the store has confirmed it.
     pub fn enqueue(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        self.check(&mut jobs)?;
+        self.check(&jobs)?;
         match self.strategy {
-            Strategy::Single => self.stores[0].enqueue(&jobs, self.stores[0].now()),
+            Strategy::Single => self.put(0, &mut jobs),
             Strategy::Pool => {
                 let at = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9) % self.stores.len();
-                self.stores[at].enqueue(&jobs, self.stores[at].now())
+                self.put(at, &mut jobs)
             }
             Strategy::Checkout => {
                 let mut free = self.freed.wait(self.free.lock(), |free| !free.is_empty());
                 let at = free.pop().unwrap_or_default();
                 drop(free);
-                let enqueued = self.stores[at].enqueue(&jobs, self.stores[at].now());
+                let enqueued = self.put(at, &mut jobs);
                 self.free.lock().push(at);
                 self.freed.notify_one();
                 enqueued
@@ -176,8 +176,8 @@ impl Enqueuer {
     }
 
     /// Returns at once; `done` is called by a thread that serves the store. It must not block.
-    pub fn enqueue_soon(self: &Arc<Enqueuer>, mut jobs: Vec<NewJob>, done: Done) -> Result<()> {
-        self.check(&mut jobs)?;
+    pub fn enqueue_soon(self: &Arc<Enqueuer>, jobs: Vec<NewJob>, done: Done) -> Result<()> {
+        self.check(&jobs)?;
         let mut line = self.line.lock();
         if !line.has_thread {
             let this = Arc::downgrade(self);
@@ -200,13 +200,13 @@ impl Enqueuer {
         Ok(())
     }
 
-    fn enqueue_together(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    fn enqueue_together(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let mut line = self.line.lock();
         if !line.is_led {
             line.is_led = true;
             drop(line);
             // Nobody waits: this is the common case of one caller.
-            return self.trip(&jobs);
+            return self.trip(&mut jobs);
         }
         let seat = Arc::<Seat>::default();
         line.entries.push_back(Pending::new(jobs, Waiting::Caller(seat.clone())));
@@ -230,30 +230,36 @@ impl Enqueuer {
     }
 
     /// Before a job joins others, which it would take along.
-    fn check(&self, jobs: &mut [NewJob]) -> Result<()> {
+    fn check(&self, jobs: &[NewJob]) -> Result<()> {
         if jobs.len() > JOBS_MAX {
             let count = jobs.len();
             return Err(StoreError::Refused(format!("{count} jobs at a time: at most {JOBS_MAX} are taken")));
         }
-        let now = self.stores[0].now();
-        jobs.iter_mut().try_for_each(|job| {
-            job.begin_at(now);
+        jobs.iter().try_for_each(|job| {
             job.check().map_err(StoreError::Refused)?;
             self.stores[0].check(job)
         })
     }
 
+    /// Durations begin here, where the clock of the store is known: whoever only leaves jobs does not wait for it.
+    fn put(&self, at: usize, jobs: &mut [NewJob]) -> Result<Vec<Enqueued>> {
+        let store = &self.stores[at];
+        let now = store.read_clock()?;
+        jobs.iter_mut().for_each(|job| job.begin_at(now));
+        store.enqueue(jobs, now)
+    }
+
     /// Makes one trip with all that waits; then another caller leads.
     fn lead(&self) {
-        let (jobs, waiting) = self.take_trip();
-        let mut enqueued = self.trip(&jobs).map(Vec::into_iter);
+        let (mut jobs, waiting) = self.take_trip();
+        let mut enqueued = self.trip(&mut jobs).map(Vec::into_iter);
         let is_of_one = match &enqueued {
             Ok(_) | Err(StoreError::Unavailable { .. }) => false,
             Err(StoreError::Refused(_) | StoreError::Damaged { .. }) => true,
             Err(StoreError::Unusable { .. }) => self.stores[0].undoes(),
         };
         if is_of_one && waiting.len() > 1 {
-            return self.tell_each(&jobs, waiting);
+            return self.tell_each(&mut jobs, waiting);
         }
         for (count, waiting) in waiting {
             waiting.tell(match &mut enqueued {
@@ -264,18 +270,18 @@ impl Enqueuer {
     }
 
     /// One of them is refused, and nothing was written: each goes by itself, and has its own answer.
-    fn tell_each(&self, mut jobs: &[NewJob], waiting: Vec<(usize, Waiting)>) {
+    fn tell_each(&self, mut jobs: &mut [NewJob], waiting: Vec<(usize, Waiting)>) {
         for (count, waiting) in waiting {
-            let (own, others) = jobs.split_at(count);
-            waiting.tell(self.stores[0].enqueue(own, self.stores[0].now()));
+            let (own, others) = jobs.split_at_mut(count);
+            waiting.tell(self.put(0, own));
             jobs = others;
         }
     }
 
     /// Enqueues, and hands the lead on.
-    fn trip(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+    fn trip(&self, jobs: &mut [NewJob]) -> Result<Vec<Enqueued>> {
         let since = Instant::now();
-        let enqueued = self.stores[0].enqueue(jobs, self.stores[0].now());
+        let enqueued = self.put(0, jobs);
         let mut line = self.line.lock();
         let failed = match &enqueued {
             Err(StoreError::Unavailable { .. }) if since.elapsed() >= SLOW => std::mem::take(&mut line.entries),

@@ -178,7 +178,8 @@ impl JobsFront {
 
     fn change(&self, job: &str, change: Change<'_>) -> Result<String, ActError> {
         let shown = shown(job);
-        let is_changed = self.store.change(job, change, self.store.now()).map_err(not_done)?;
+        let is_changed =
+            self.store.read_clock().and_then(|now| self.store.change(job, change, now)).map_err(not_done)?;
         match self.store.get(job).map_err(not_done)? {
             // A running job is not cancelled before it has ended.
             Some(found) if is_changed && found.state == State::Running => Ok(format!("job {shown} is told to stop")),

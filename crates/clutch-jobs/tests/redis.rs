@@ -4,6 +4,8 @@
 
 #[path = "redis/batches.rs"]
 mod batches;
+#[path = "redis/clock.rs"]
+mod clock;
 #[path = "redis/cluster.rs"]
 mod cluster;
 #[path = "redis/damaged.rs"]

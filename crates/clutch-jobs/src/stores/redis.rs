@@ -450,7 +450,6 @@ impl Redis {
 
     /// A step of a list: those that match, and the id below which to go on.
     fn list_step(&self, filter: &Filter, below: &str, left: usize) -> Result<(Vec<Job>, Option<String>)> {
-        let now = self.now();
         let tag = filter.tag.as_ref().map(|tag| serde_json::to_string(tag).unwrap_or_default());
         let answer = self.link.run(&LIST, |cmd| {
             cmd.arg(below).arg(LIST_STEP).arg(left);
@@ -459,6 +458,8 @@ impl Redis {
             record::optional(cmd, filter.tool.as_deref());
             record::optional(cmd, tag.as_deref());
         })?;
+        // The script was answered: the clock was heard of.
+        let now = self.now();
         let mut values = list(answer).into_iter();
         let last = values.next().and_then(text);
         let mut found = Vec::new();
@@ -520,6 +521,10 @@ impl Store for Redis {
 
     fn now(&self) -> Millis {
         self.link.now()
+    }
+
+    fn read_clock(&self) -> Result<Millis> {
+        self.link.read_clock()
     }
 
     fn clock_ahead(&self) -> Millis {

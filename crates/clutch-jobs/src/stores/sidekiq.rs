@@ -371,6 +371,10 @@ impl Store for Sidekiq {
         self.link.now()
     }
 
+    fn read_clock(&self) -> Result<Millis> {
+        self.link.read_clock()
+    }
+
     fn clock_ahead(&self) -> Millis {
         self.link.clock_ahead()
     }

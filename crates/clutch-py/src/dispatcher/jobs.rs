@@ -196,7 +196,9 @@ impl JobStore {
             _ => return Err(PyValueError::new_err(what.to_owned())),
         };
         wait_when_finalizing();
-        py.detach(|| self.store().change(id, change, self.store().now())).map_err(|failed| error(py, &failed))
+        let store = self.store();
+        py.detach(|| store.read_clock().and_then(|now| store.change(id, change, now)))
+            .map_err(|failed| error(py, &failed))
     }
 
     /// The JSON of a `Job`, or None.

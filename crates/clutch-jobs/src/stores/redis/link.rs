@@ -34,7 +34,11 @@ const SLOW: Duration = Duration::from_secs(1);
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// After how long the server's clock is asked for again: somebody may set it.
-const CLOCK_AGE_MAX: Duration = Duration::from_secs(5);
+const CLOCK_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// By how much this machine's two clocks may differ as to how long ago that was: the one of instants stands still while
+/// the machine is suspended.
+const CLOCK_DRIFT_MAX: Millis = 500;
 
 /// The oldest server whose commands suffice.
 const VERSION_MIN: (u32, u32) = (6, 2);
@@ -62,7 +66,7 @@ pub(in crate::stores) struct Link {
     /// Texts of the scripts that it runs.
     sources: &'static [&'static str],
     /// The server's clock as it was heard of last.
-    clock: Mutex<Option<(Millis, Instant)>>,
+    clock: Mutex<Option<Heard>>,
     line: Mutex<LinkState>,
     freed: Condvar,
     warnings: Mutex<Vec<String>>,
@@ -86,6 +90,29 @@ struct Open {
     used_at: Instant,
     /// Timeout of an answer as it was set last: to set it costs two system calls.
     limit: Option<Duration>,
+}
+
+/// What the server's clock showed, and when.
+#[derive(Clone, Copy)]
+struct Heard {
+    time: Millis,
+    at: Instant,
+    /// By this machine's own clock.
+    own: Millis,
+    /// By a connection that is there no more.
+    is_past: bool,
+}
+
+impl Heard {
+    fn time_after(&self, elapsed: Duration) -> Millis {
+        self.time + millis(elapsed)
+    }
+
+    /// Whether it need not be asked for, so long after.
+    fn does(&self, elapsed: Duration, own_now: Millis) -> bool {
+        let drift = own_now - self.own - millis(elapsed);
+        !self.is_past && elapsed < CLOCK_AGE_MAX && drift.abs() < CLOCK_DRIFT_MAX
+    }
 }
 
 impl Open {
@@ -155,9 +182,21 @@ impl Link {
     /// The server's time. Before the first connect, this machine's.
     pub fn now(&self) -> Millis {
         match *self.clock.lock() {
-            Some((time, at)) if !job::stands_still() => time + millis(at.elapsed()),
+            Some(heard) if !job::stands_still() => heard.time_after(heard.at.elapsed()),
             _ => job::now(),
         }
+    }
+
+    /// The server's time, which is asked for unless it is known well.
+    pub fn read_clock(&self) -> Result<Millis> {
+        if !job::stands_still() && !self.knows_clock() {
+            self.check()?;
+        }
+        Ok(self.now())
+    }
+
+    fn knows_clock(&self) -> bool {
+        self.clock.lock().is_some_and(|heard| heard.does(heard.at.elapsed(), job::now()))
     }
 
     /// By how much this machine's clock is ahead of the server's.
@@ -166,13 +205,21 @@ impl Link {
     }
 
     /// Asks for the server's time, unless it is known well. Where that fails, so does what comes next.
-    fn hear_clock(&self, connection: &mut Connection, age_max: Duration) {
-        if self.clock.lock().is_some_and(|(_, at)| at.elapsed() < age_max) {
+    fn hear_clock(&self, connection: &mut Connection) {
+        if self.knows_clock() {
             return;
         }
         let sent = Instant::now();
         if let Ok((seconds, micros)) = redis::cmd("TIME").query::<(Millis, Millis)>(connection) {
-            *self.clock.lock() = Some((seconds * 1000 + micros / 1000 + millis(sent.elapsed() / 2), Instant::now()));
+            let time = seconds * 1000 + micros / 1000 + millis(sent.elapsed() / 2);
+            *self.clock.lock() = Some(Heard { time, at: Instant::now(), own: job::now(), is_past: false });
+        }
+    }
+
+    /// The next server may be another one.
+    fn doubt_clock(&self) {
+        if let Some(heard) = &mut *self.clock.lock() {
+            heard.is_past = true;
         }
     }
 
@@ -220,13 +267,14 @@ impl Link {
         let mut has_moved = false;
         loop {
             let mut open = self.ready(turn.open.take(), until)?;
-            self.hear_clock(&mut open.connection, CLOCK_AGE_MAX);
+            self.hear_clock(&mut open.connection);
             let answer = ask(&mut open.connection);
             open.used_at = Instant::now();
             match answer {
                 Err(error) if error.kind() == ServerErrorKind::Moved.into() && !has_moved => has_moved = true,
                 Err(error) if breaks(&error) => {
                     self.line.lock().dropped = open.identity;
+                    self.doubt_clock();
                     return Err(told(&self.name, &error));
                 }
                 answer => {
@@ -281,7 +329,7 @@ impl Link {
             let (major, minor) = VERSION_MIN;
             return Err(self.unusable(format!("its version is {version}, and at least {major}.{minor} is needed")));
         }
-        self.hear_clock(&mut connection, Duration::ZERO);
+        self.doubt_clock();
         let identity = self.replace(&mut connection, &about).map_err(|error| told(&self.name, &error))?;
         *self.warnings.lock() = warnings(&self.name, &about);
         if self.discovery.is_unverified() {
@@ -499,9 +547,20 @@ mod tests {
         let link = Link::new(&location, location.name(), "{t}".to_owned(), None, &[]);
         assert!((link.now() - job::now()).abs() < 1000 && link.clock_ahead().abs() < 1000, "before it was heard of");
         let hour = 3_600_000;
-        *link.clock.lock() = Some((job::now() - hour - 5, Instant::now() - Duration::from_millis(5)));
+        let (at, own) = (Instant::now() - Duration::from_millis(5), job::now() - 5);
+        *link.clock.lock() = Some(Heard { time: own - hour, at, own, is_past: false });
         assert!((link.now() + hour - job::now()).abs() < 1000);
         assert!((link.clock_ahead() - hour).abs() < 1000);
+    }
+
+    #[test]
+    fn the_servers_clock_is_asked_for_unless_it_is_known_well() {
+        let heard = Heard { time: 0, at: Instant::now(), own: 50_000, is_past: false };
+        let half = CLOCK_AGE_MAX / 2;
+        assert!(heard.does(half, 50_000 + millis(half)));
+        assert!(!heard.does(CLOCK_AGE_MAX, 50_000 + millis(CLOCK_AGE_MAX)), "somebody may have set it");
+        assert!(!heard.does(half, 50_000 + 3_600_000), "this machine was suspended");
+        assert!(!Heard { is_past: true, ..heard }.does(half, 50_000 + millis(half)), "it was another server's");
     }
 
     #[test]
