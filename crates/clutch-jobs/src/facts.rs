@@ -54,6 +54,9 @@ clutch_pool::facts! {
     /// A part of the store is damaged and left alone until somebody has mended it; the rest goes on. Once, until it is mended.
     "store_damaged" LIVES StoreDamaged { front: Arc<str>, store: String, reason: String }
 
+    /// The memory of a Redis server is nearly full: completed jobs are deleted early. At most once an hour.
+    "store_filling" LIVES StoreFilling { front: Arc<str>, store: String }
+
     /// The clock of this machine is more than five seconds ahead of the store's, or behind it (negative), by which its jobs go.
     "clock_differs" LIVES ClockDiffers { front: Arc<str>, store: String, ahead_s: f64 }
 

@@ -255,6 +255,8 @@ pub struct Upkeep {
     pub buried: usize,
     /// Ended jobs that were deleted.
     pub pruned: usize,
+    /// Of these, completed ones that were to be kept for longer: the memory of the store is nearly full.
+    pub pruned_early: usize,
     /// Links along which the end of a job was passed on: see flow.rs.
     pub passed: usize,
     /// When the next job is due.

@@ -385,6 +385,48 @@ fn a_full_memory_is_looked_after() {
     store.leave(&runner()).unwrap();
 }
 
+/// The server's own limit, so that it is used to this percentage.
+fn set_memory_used(server: &Server, percent: i64) {
+    let mut connection = server.connect();
+    let about: String = redis::cmd("INFO").arg("memory").query(&mut connection).unwrap();
+    let used = about.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+    let most = used.trim().parse::<i64>().unwrap() * 100 / percent;
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(most).exec(&mut connection).unwrap();
+}
+
+#[test]
+fn completed_jobs_go_early_where_memory_is_short() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    let hour = Duration::from_secs(3600);
+    let keep = Keep { completed: hour, cancelled: hour, dead: hour };
+    let with_result = NewJob { result_ms: 7_200_000, ..job() };
+    let expired = NewJob { result_ms: 30_000, ..job() };
+    let keyed = NewJob { key: Some("k".to_owned()), ..job() };
+    let last = NewJob { priority: -1, ..job() };
+    let ids = enqueue(&*store, &[with_result, expired, keyed, job(), last]);
+    let end = |count: usize, now: Millis| {
+        let want = Want { limit: count, queues: vec!["default".to_owned()] };
+        let claimed = store.round(&runner(), &Report::default(), &want, now).unwrap().claimed;
+        let settled = claimed.iter().map(|job| settle(job, Ending::Returned("null".to_owned()), now, 0.5)).collect();
+        let report = Report { settled, keep: Some(keep), ..Report::default() };
+        store.round(&runner(), &report, &Want::default(), now).unwrap();
+    };
+    end(4, NOW);
+    end(1, NOW + 50_000);
+    let look = |limit: usize| store.look_after(&keep, limit, &[], &[], NOW + 61_000).unwrap();
+    assert_eq!(look(100).pruned, 0, "there is no limit");
+    set_memory_used(&server, 50);
+    assert_eq!(look(100).pruned, 0, "there is room");
+    set_memory_used(&server, 85);
+    // Each look takes in one: those whose results are kept are not in the way of those behind them.
+    let pruned: usize = (0..8).map(|_| look(1).pruned_early).sum();
+    assert_eq!(pruned, 3);
+    let left: Vec<_> = ids.iter().map(|id| store.get(id).unwrap().is_some()).collect();
+    assert_eq!(left, [true, false, false, false, true], "a result that is kept, and what ended a moment ago, stay");
+    assert_eq!(store.queues().unwrap()[0].completed, 2);
+}
+
 /// An answer holds few large jobs at a time, whatever is asked for.
 #[test]
 fn large_jobs_are_listed_and_found() {

@@ -232,6 +232,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
             f"{event['front']}: {event['store']}: {event['reason']}; jobs that need it wait until then, the others run"
         ),
     ),
+    "store_filling": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: the memory of {event['store']} is more than three quarters full, so completed jobs are "
+            "deleted after a minute; raise its maxmemory, or set keep.completed to less"
+        ),
+    ),
     "clock_differs": about_pool(
         logging.ERROR,
         lambda event: (

@@ -19,7 +19,7 @@ use crate::cron::watch::{Silence, Watch as CronWatch};
 use crate::ends::{Ends, Heirs};
 use crate::facts::{
     ClockDiffers, CronAhead, CronRefused, CronSkipped, JobsInherited, JobsRescued, QueueUnserved, StoreDamaged,
-    StoreLost, StoreRecovered,
+    StoreFilling, StoreLost, StoreRecovered,
 };
 use crate::job::Millis;
 use crate::maintenance::{Duty, Maintenance, Performed};
@@ -46,6 +46,9 @@ const DAMAGED_FOR: Duration = Duration::from_secs(20);
 
 /// Largest difference between this machine's clock and the store's that is not told.
 const CLOCK_MS_MAX: Millis = 5_000;
+
+/// How often the log is told that the store's memory is nearly full.
+const FILLING_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Pause of a thread that has panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
@@ -155,6 +158,8 @@ pub(super) struct Shared {
     damaged: Mutex<BTreeMap<String, Instant>>,
     /// That this machine's clock is not that of the store.
     clock: Mutex<Option<String>>,
+    /// When the log was told last that the store's memory is nearly full.
+    filling_told: Mutex<Option<Instant>>,
     counts: Mutex<Counts>,
     counted: Condvar,
     orders: Mutex<Orders>,
@@ -173,6 +178,7 @@ impl Shared {
             failing: Mutex::default(),
             damaged: Mutex::default(),
             clock: Mutex::default(),
+            filling_told: Mutex::default(),
             counts: Mutex::default(),
             counted: Condvar::new(),
             orders: Mutex::default(),
@@ -310,6 +316,19 @@ impl Shared {
         if upkeep.rescued > 0 {
             let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
             self.telemetry.emit(|| JobsRescued { front, jobs, dead });
+        }
+        if upkeep.pruned_early > 0 {
+            self.is_filling();
+        }
+    }
+
+    /// Tells the log now and then.
+    fn is_filling(&self) {
+        let mut told = self.filling_told.lock();
+        if told.is_none_or(|at| at.elapsed() >= FILLING_INTERVAL) {
+            *told = Some(Instant::now());
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            self.telemetry.emit(|| StoreFilling { front, store });
         }
     }
 

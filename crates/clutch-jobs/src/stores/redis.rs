@@ -45,6 +45,7 @@ pub(super) mod link;
 mod location;
 mod news;
 pub(super) mod record;
+mod room;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -57,6 +58,7 @@ use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
+use self::room::Room;
 use crate::cron::{AHEAD_MAX, REFUSED};
 use crate::flow;
 use crate::job::{self, AfterFailure, Job, JobId, LINKS_TOLD, Millis, NewJob, Rate, Settled, State, millis};
@@ -120,6 +122,7 @@ pub struct Redis {
     link: Link,
     /// Plain jobs were waiting where the last one was put.
     has_backlog: AtomicBool,
+    room: Room,
 }
 
 pub(super) fn add_runner(cmd: &mut Cmd, runner: &Runner) {
@@ -168,7 +171,9 @@ impl Redis {
         let root = format!("{{{}}}", location.prefix);
         let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION), SOURCES);
         match link.check() {
-            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link, has_backlog: AtomicBool::new(false) }),
+            Ok(()) | Err(StoreError::Unavailable { .. }) => {
+                Ok(Redis { link, has_backlog: AtomicBool::new(false), room: Room::default() })
+            }
             Err(error) => Err(error),
         }
     }
@@ -197,8 +202,10 @@ impl Redis {
         // Its parts, between which the script puts the name of the runner.
         let error = store::lapsed(0, "\0", now);
         let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
+        let is_short = self.room.is_short(&self.link);
         let answer = self.link.run(&LOOK_AFTER, |cmd| {
             cmd.arg(now).arg(limit);
+            self.room.add_to(cmd, is_short, now);
             for kept in [keep.completed, keep.cancelled, keep.dead] {
                 cmd.arg(store::kept_ms(kept));
             }
@@ -208,6 +215,8 @@ impl Redis {
         let mut values = list(answer).into_iter();
         let mut count = || values.next().and_then(parsed).unwrap_or_default();
         let (staged, rescued, buried, pruned, passed) = (count(), count(), count(), count(), count());
+        let pruned_early = count();
+        self.room.looked(count());
         let next_due = values.next().and_then(parsed);
         let leases = leases(values.next().unwrap_or(Value::Nil));
         let damaged = values.next().map(texts).unwrap_or_default();
@@ -219,7 +228,18 @@ impl Redis {
                 }
             }
         }
-        Ok(Upkeep { staged, rescued, buried, pruned, passed, next_due, leases, damaged, ..Upkeep::default() })
+        Ok(Upkeep {
+            staged,
+            rescued,
+            buried,
+            pruned,
+            pruned_early,
+            passed,
+            next_due,
+            leases,
+            damaged,
+            ..Upkeep::default()
+        })
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.

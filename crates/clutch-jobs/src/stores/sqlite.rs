@@ -299,6 +299,7 @@ impl Store for Sqlite {
                 rescued,
                 buried,
                 pruned: prune(transaction, keep, limit, now)?,
+                pruned_early: 0,
                 last_ticks: ticked.iter().map(|(last, _)| *last).collect(),
                 skipped: skipped(ticks, ticked.iter().map(|(_, is_skipped)| *is_skipped)),
                 next_due: next_due(transaction)?,

@@ -425,7 +425,7 @@ fn timed_out() -> RedisError {
 }
 
 /// Returns a field of the answer to INFO.
-fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

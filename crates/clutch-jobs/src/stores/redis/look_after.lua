@@ -1,13 +1,15 @@
--- ARGV: now, most jobs of each kind; how long completed, cancelled and dead jobs are
--- kept whose runner did not say; how
+-- ARGV: now, most jobs of each kind; before when completed jobs have ended that go early (empty: none), and from which
+-- place on; how long completed, cancelled and dead jobs are kept whose runner did not say; how
 -- often a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's
 -- name; the leases that have lapsed (end_leases).
--- Returns how many were staged, rescued, buried, deleted and passed on, when the next is due, all leases, and what is left alone
--- since its key is damaged, and batches that nobody brings in any more.
+-- Returns how many were staged, rescued, buried, deleted and passed on; how many of the deleted went early, and from which
+-- place on the next may; when the next is due, all leases, and what is left alone since its key is damaged, and batches
+-- that nobody brings in any more.
 local now, limit = take(), tonumber(take())
+local early, from_place = tonumber(take()), tonumber(take())
 local kept = { [COMPLETED] = take(), [CANCELLED] = take(), [DEAD] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
-local staged, rescued, buried, pruned = 0, 0, 0, 0
+local staged, rescued, buried, pruned, pruned_early = 0, 0, 0, 0, 0
 
 local damaged = refused('arrivals', unpack(ENDING_KINDS))
 if damaged then return damaged end
@@ -53,6 +55,28 @@ for state, time in pairs(kept) do
     end
   end
   many('ZREM', p .. 'delete:' .. state, deleted)
+end
+
+-- Whether a completed job had ended by then, and nobody is to get its result any more.
+local function may_go(id, before)
+  local was = fields_of(id, 'queue', 'finished', 'until')
+  local finished = was[1] and was[2] or claim_of(call('HGET', p .. 'done', id) or '')
+  if (tonumber(was[3] or nil) or 0) > tonumber(now) or call('ZSCORE', p .. 'passing', id) then return false end
+  return (tonumber(finished or nil) or math.huge) < before
+end
+
+if early then
+  local line, gone = p .. 'delete:' .. COMPLETED, {}
+  local next_ones = call('ZRANGE', line, from_place, from_place + limit - 1)
+  for _, id in ipairs(next_ones) do
+    if may_go(id, early) then
+      delete(id, COMPLETED)
+      gone[#gone + 1] = id
+    end
+  end
+  many('ZREM', line, gone)
+  pruned_early = #gone
+  from_place = #next_ones < limit and 0 or from_place + #next_ones - #gone
 end
 
 -- ---- rescue
@@ -178,4 +202,4 @@ many('SREM', p .. 'orphaned', freed)
 many('ZREM', p .. 'scheduled', due)
 many('ZADD', p .. 'scheduled', put_off)
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
-return { staged, rescued, buried, pruned, passed, next_due or false, leases, damage, arrivals }
+return { staged, rescued, buried, pruned, passed, pruned_early, from_place, next_due or false, leases, damage, arrivals }
