@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches the suites of others into .conformance/, each once, by the ordinary clients of Go's and Python's packages:
-# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1) and Autobahn's cases (WebSockets). What is fetched is pinned by
+# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1), Autobahn's cases (WebSockets) and Django's of tasks. What is fetched is pinned by
 # version and hash in tests/conformance. What cannot be had is left out with a word, and its tests are skipped; it is
 # tried again next time.
 set -uo pipefail
@@ -35,6 +35,13 @@ get_corpus() (
         tar xzf gunicorn-*.tar.gz --strip-components 3 --wildcards 'gunicorn-*/tests/requests/*' && rm gunicorn-*.tar.gz
 )
 
+# The sdist wants a newer Python, for Django itself, which nothing here installs.
+get_django() (
+    mkdir "$folder/django" && cd "$folder/django" &&
+        "$python" -m pip download --no-deps --no-binary :all: --ignore-requires-python --require-hashes -r "$pins/django.txt" &&
+        tar xzf django-*.tar.gz --strip-components 2 --wildcards 'django-*/tests/tasks/*' && rm django-*.tar.gz
+)
+
 # Autobahn's suite is for Python 2.7, whose last virtualenv is 20.15.1; it lives in a folder of its own meanwhile.
 get_autobahn() {
     local old
@@ -47,5 +54,6 @@ get_autobahn() {
 
 get h2spec "$pins/h2spec/go.mod" "$pins/h2spec/go.sum"
 get corpus "$pins/corpus.txt"
+get django "$pins/django.txt"
 # It works as long as its Python is there.
 get autobahn "$pins/autobahn.txt" <(tools/find-python.sh 2.7)

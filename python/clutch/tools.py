@@ -266,7 +266,7 @@ class ToolOptions:
             None if self.attempt_deadline is None else ceil(seconds(self.attempt_deadline, "attempt_deadline") * 1000)
         )
 
-    def why_given_up(self, error: Exception) -> str | None:
+    def why_given_up(self, error: BaseException) -> str | None:
         """Returns why a job that raised this is not tried again; None: it is.
 
         Warns of names that mean nothing, which `retry_problems` could not tell before their modules were imported.
@@ -279,7 +279,7 @@ class ToolOptions:
             return None
         return f"its tool is not retried on {type(error).__name__} (retry_on)"
 
-    def gives_up(self, error: Exception) -> bool:
+    def gives_up(self, error: BaseException) -> bool:
         """Returns whether a job that raised this is not tried again."""
         return self.why_given_up(error) is not None
 
@@ -313,7 +313,7 @@ def check_precedence(retry_on: Exceptions, give_up_on: Exceptions) -> None:
             )
 
 
-def is_one(error: Exception, given: type[Exception] | str) -> bool:
+def is_one(error: BaseException, given: type[Exception] | str) -> bool:
     wanted = class_of(given)
     return wanted is not None and isinstance(error, wanted)
 

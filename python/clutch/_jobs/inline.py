@@ -122,7 +122,7 @@ def run_once(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) 
         return loop.run(coroutine, context=context)
 
 
-def is_failure(error: Exception) -> bool:
+def is_failure(error: BaseException) -> bool:
     return isinstance(error, Dead) or not isinstance(error, Directive)
 
 
@@ -235,7 +235,7 @@ class InlineRunner:
         except UnclearTool:
             self._core.put_back(claimed, "its tool is not known to the test")
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() ends no worker, and no test
             directive = None if attempt.is_over else directive_of(attempt.tool, error)
             if directive is not None:
                 self._core.finish(claimed, True, directive)

@@ -12,6 +12,7 @@ import click
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
+from clutch.cli.django_project import ask, taken
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
 from clutch.cli.habits import CommandWithHabits
 from clutch.cli.habits_of_queues import OF_WORK
@@ -52,15 +53,12 @@ class WorkCommand(CommandWithHabits):
     envvar="CLUTCH_STORE",
     show_envvar=True,
     metavar="URL|NAME",
-    callback=lambda _context, _parameter, given: url_of(given),
-    help=STORE_HELP,
+    help=f"{STORE_HELP} With --django, by default that of TASKS.",
 )
 @click.option(
     "--queues",
-    default="default",
-    show_default=True,
     metavar="NAMES",
-    help="Queues to take jobs from, with weights: critical:3,default:1.",
+    help="Queues to take jobs from, with weights: critical:3,default:1. [default: default; with --django, of TASKS]",
 )
 @click.option("--strict", is_flag=True, help="Take jobs from a queue only while all queues before it are empty.")
 @click.option(
@@ -77,8 +75,8 @@ class WorkCommand(CommandWithHabits):
 def command(
     targets: tuple[str, ...],
     django: str | None,
-    url: str,
-    queues: str,
+    url: str | None,
+    queues: str | None,
     strict: bool,
     lease: str | None,
     admin: str | None,
@@ -96,22 +94,31 @@ def command(
     """
     stay_first()
     options = pool_options(pool)
+    notes: tuple[str, ...] = ()
+    taken_queues: str | tuple[str, ...] = queues or "default"
     if django is not None:
-        targets += (OF_DJANGO,)
         options["env"] = {**options.get("env", {}), "DJANGO_SETTINGS_MODULE": django}
+        found = taken(django, ask(django, options.get("python"), options["env"]), given_store(url))
+        # It sets Django up, which modules with models need.
+        targets = (OF_DJANGO, *targets)
+        url, notes = found.store, found.notes
+        taken_queues = queues or found.queues
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
+    store = url_of(url)
     target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION
 
     logs.set_up(log_format, log_level)
-    front: dict[str, Any] = {"queues": queues, "strict": strict}
+    for note in notes:
+        logs.log.info(note)
+    front: dict[str, Any] = {"queues": taken_queues, "strict": strict}
     if lease is not None:
         front["lease"] = DURATION.read_text(lease)
     raw: dict[str, Any] = {
         "pools": {POOL: {"target": target, **options}},
-        "stores": {FRONT: {"url": url}},
+        "stores": {FRONT: {"url": store}},
         "fronts": {FRONT: front} | ({} if admin is None else {"admin": {"bind": admin}}),
     }
     # Relative paths are meant from here.
@@ -129,3 +136,9 @@ def command(
     if watch:
         import_watchfiles()
     raise SystemExit(Server(config, socket or config.control, watch, log_format=log_format).serve())
+
+
+def given_store(url: str | None) -> str | None:
+    """The store of the command line. The variable is what a backend without a STORE takes, and no order."""
+    is_given = click.get_current_context().get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
+    return url_of(url) if is_given else None

@@ -32,6 +32,8 @@ exceptions: Any = import_module(f"{PACKAGE}.exceptions")
 signals: Any = import_module(f"{PACKAGE}.signals")
 BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
 
+InvalidBackend: type[Exception] = getattr(exceptions, "InvalidTaskBackend", None) or exceptions.InvalidTaskBackendError
+
 OPTIONS = ("DATABASE", "MODULES", "RESULT", "RETRY", "STORE")
 STATUSES = {
     "scheduled": "READY",
@@ -68,8 +70,15 @@ class ClutchBackend(BaseTaskBackend):  # type: ignore[misc]
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self.alias = alias
-        if unknown := sorted(self.options.keys() - set(OPTIONS)):
+        if unknown := sorted(self.options.keys() - {*OPTIONS, "ENQUEUE_ON_COMMIT"}):
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: no option {unknown[0]!r}; options are {', '.join(OPTIONS)}")
+        self.database: str | None = self.options.get("DATABASE")
+        if self.database is None and (params.get("ENQUEUE_ON_COMMIT") or self.options.get("ENQUEUE_ON_COMMIT")):
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]: no backend enqueues on commit by itself since Django 6: write "
+                "transaction.on_commit(partial(task.enqueue, …)), or set DATABASE with a store on SQLite, where tasks "
+                "are part of the transaction; and leave ENQUEUE_ON_COMMIT out"
+            )
         store = self.options.get("STORE") or os.environ.get("CLUTCH_STORE")
         if not store:
             raise ImproperlyConfigured(
@@ -85,7 +94,6 @@ class ClutchBackend(BaseTaskBackend):  # type: ignore[misc]
         self.supports_get_result = self.supports_priority = offers["results"]
         if offers["results"]:
             self._defaults = JobOptions(result=self.options.get("RESULT", "1d")).over(self._defaults)
-        self.database: str | None = self.options.get("DATABASE")
         if self.database is not None and not offers["transactions"]:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: DATABASE works with a store on SQLite only")
 

@@ -20,11 +20,12 @@ from django.apps import apps
 from django.utils import timezone
 from django.utils.module_loading import module_has_submodule
 
-django.setup()
+if not apps.ready:  # it would also set up logging anew, in the midst of a test
+    django.setup()
 
-from clutch._worker.handlers.job import Dead, Directive, current_job  # noqa: E402
-from clutch.django import PACKAGE, ClutchBackend, base, signals  # noqa: E402
-from clutch.tools import TOOL_MARK, ToolOptions, options_of  # noqa: E402
+from clutch._worker.handlers.job import Dead, Directive, current_job
+from clutch.django import PACKAGE, ClutchBackend, InvalidBackend, base, signals
+from clutch.tools import TOOL_MARK, ToolOptions, options_of
 
 task_backends: Any = import_module(PACKAGE).task_backends
 
@@ -32,12 +33,22 @@ task_backends: Any = import_module(PACKAGE).task_backends
 def tasks() -> Iterator[Any]:
     """Yields the tasks of the project."""
     names = [f"{app.name}.tasks" for app in apps.get_app_configs() if module_has_submodule(app.module, "tasks")]
-    backends = [one for one in map(task_backends.__getitem__, task_backends) if isinstance(one, ClutchBackend)]
-    names += [name for backend in backends for name in backend.options.get("MODULES", ())]
+    names += [name for backend in backends() for name in backend.options.get("MODULES", ())]
     for name in names:
         for value in list(vars(import_module(name)).values()):
             if isinstance(value, base.Task) and isinstance(value.get_backend(), ClutchBackend):
                 yield value
+
+
+def backends() -> Iterator[ClutchBackend]:
+    """Yields those in TASKS. Others may be of packages that these workers lack."""
+    for alias in task_backends:
+        try:
+            backend = task_backends[alias]
+        except InvalidBackend:
+            continue
+        if isinstance(backend, ClutchBackend):
+            yield backend
 
 
 def tool_of(task: Any) -> Callable[..., Any]:
@@ -87,7 +98,7 @@ def running(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
     signals.task_started.send(sender=sender, task_result=result)
     try:
         yield result, (base.TaskContext(task_result=result),) if task.takes_context else ()
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         if is_last(task, job.attempt >= job.attempts_max, error):
             kind = type(error)
             path, text = f"{kind.__module__}.{kind.__qualname__}", "".join(format_exception(error))
@@ -98,7 +109,7 @@ def running(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
     signals.task_finished.send(sender, task_result=result)
 
 
-def is_last(task: Any, has_no_attempt_left: bool, error: Exception) -> bool:
+def is_last(task: Any, has_no_attempt_left: bool, error: BaseException) -> bool:
     if isinstance(error, Directive):
         return isinstance(error, Dead)
     options = options_of(task.func)

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from clutch.cli.django_project import Taken, taken
 from support.clutch_process import COMMAND, Dispatcher, environment
 
 SETTINGS = """
@@ -25,6 +27,7 @@ TASKS = {
     "default": {"BACKEND": "clutch.django.ClutchBackend", "QUEUES": ["default", "mail"], "OPTIONS": OPTIONS},
     "together": {"BACKEND": "clutch.django.ClutchBackend", "OPTIONS": {**OPTIONS, "DATABASE": "default"}},
 }
+print("settings may print")
 """
 MODELS = """
 from django.db import models
@@ -59,6 +62,10 @@ def fail(text):
 @clutch.tool(retry=1, backoff=0, give_up_on=(KeyError,))
 def fail_again(kind):
     raise {"key": KeyError, "value": ValueError}[kind](kind)
+
+@task
+def leave():
+    raise SystemExit("bye")
 
 @task
 def odd():
@@ -126,7 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, code: str) -> Any:
-    """What the code prints, in a program of the project."""
+    """What the code prints last, in a program of the project."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + code],
         cwd=folder,
@@ -136,13 +143,11 @@ def run(folder: Path, code: str) -> Any:
         timeout=90,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def works(folder: Path, *flags: str) -> Dispatcher:
-    store = f"sqlite:///{folder}/app.db"
-    arguments = ["work", "--django", "site_of_test.settings", "--store", store, "--queues", "default,mail", *flags]
-    return Dispatcher(folder, [*COMMAND, *arguments])
+def works(folder: Path, *flags: str, settings: str = "site_of_test.settings") -> Dispatcher:
+    return Dispatcher(folder, [*COMMAND, "work", "--django", settings, *flags])
 
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async"])
@@ -266,6 +271,77 @@ def test_old_connections_are_closed_around_each_task(site: Path) -> None:
     assert told == [False] * 3
 
 
+def test_tasks_of_any_queue_run_from_the_store_that_is_given(site: Path) -> None:
+    (site / "site_of_test/free.py").write_text(
+        "from .settings import *\n"
+        'own = {**TASKS["default"], "QUEUES": [], "OPTIONS": {**OPTIONS, "STORE": f"sqlite:///{HERE}/free.db"}}\n'
+        'TASKS = {**TASKS, "default": own, "elsewhere": {"BACKEND": "package.that.is.not.here.Backend"}}\n'
+    )
+    store = f"sqlite:///{site}/free.db"
+    with works(site, "--store", store, settings="site_of_test.free") as dispatcher:
+        told = run(
+            site,
+            "from django.test import override_settings\n"
+            f"with override_settings(TASKS={{'default': {{'BACKEND': 'clutch.django.ClutchBackend', 'QUEUES': [], "
+            f"'OPTIONS': {{'STORE': {store!r}}}}}}}):\n"
+            "    made = tasks.about.enqueue(1)\n"
+            "    print(json.dumps(ended(made).status))",
+        )
+        assert told == "SUCCESSFUL", "the task names the queue mail"
+        dispatcher.err.wait(r"TASKS\['together'\] has another store: start another `clutch work` with its --store")
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder", "what"),
+    [
+        ("site_of_test", "", "site_of_test is a module without settings: write --django site_of_test.settings"),
+        ("site_of_test.setings", "", "there is no module 'site_of_test.setings' in site_of_test: it has"),
+        ("site_of_test.settings", "shop", "there is no module 'site_of_test' in"),
+        ("site_of_test.lacking", "", "the project cannot be imported: ModuleNotFoundError: No module named 'lacking'"),
+        ("site_of_test.without", "", "no backend in its TASKS is Clutch's: TASKS['x'] names not.here, which cannot"),
+    ],
+)
+def test_settings_that_do_not_do_are_told_with_what_to_write(site: Path, settings: str, folder: str, what: str) -> None:
+    (site / "site_of_test/lacking.py").write_text("import lacking\n")
+    (site / "site_of_test/without.py").write_text("TASKS = {'x': {'BACKEND': 'not.here'}}\n")
+    command = [*COMMAND, "work", "--django", settings]
+    done = subprocess.run(command, cwd=site / folder, env=environment(), capture_output=True, text=True, timeout=90)
+    assert done.returncode == 2 and what in done.stderr, done.stderr
+
+
+def test_which_store_and_queues_are_taken() -> None:
+    def of(store: str, *queues: str) -> dict[str, Any]:
+        return {"store": store, "queues": list(queues)}
+
+    def taken_of(given: str | None = None, **backends: Any) -> Taken:
+        return taken("s", {"backends": backends, "queues": ["odd"]}, given)
+
+    alone = taken_of(default=of("a", "x", "y"))
+    assert (alone.store, alone.queues) == ("a", ("x", "y"))
+    same = taken_of(one=of("a", "x", "y"), two=of("a", "y", "z"))
+    assert (same.store, same.queues) == ("a", ("x", "y", "z"))
+    first = taken_of(one=of("a", "x"), default=of("b", "y"))
+    assert (first.store, first.queues) == ("b", ("y",)) and "TASKS['one'] has another store" in first.notes[-1]
+    assert taken_of("a", one=of("a", "x"), default=of("b", "y")).queues == ("x",)
+    assert taken_of("c", one=of("a", "x"), default=of("b", "y")).queues == ("x", "y"), "it may be another spelling"
+    assert taken_of(default=of("a")).queues == ("default", "odd")
+    assert taken_of(default={"store": None, "queues": ["x"]}).store is None
+    with pytest.raises(click.UsageError, match="have different stores: name one by --store"):
+        taken_of(one=of("a", "x"), two=of("b", "y"))
+
+
+def test_what_a_project_has_set_up_is_left_as_it_is(site: Path) -> None:
+    told = run(
+        site,
+        "import logging\n"
+        "handler = logging.NullHandler()\n"
+        "logging.getLogger('django').handlers = [handler]\n"
+        "import clutch.django.tasks\n"
+        "print(json.dumps(logging.getLogger('django').handlers == [handler]))",
+    )
+    assert told is True
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -274,6 +350,10 @@ def test_old_connections_are_closed_around_each_task(site: Path) -> None:
         ({"STORE": "postgres://x"}, r"TASKS\['default'\]: "),
         ({"STORE": "redis://localhost/0", "DATABASE": "default"}, "DATABASE works with a store on SQLite only"),
         ({"STORE": "sqlite:///x.db", "RETRY": -1}, "retry -1: allowed are"),
+        (
+            {"STORE": "sqlite:///x.db", "ENQUEUE_ON_COMMIT": True},
+            "write transaction.on_commit\\(partial\\(task.enqueue",
+        ),
     ],
 )
 def test_what_is_wrong_in_the_settings_is_told(monkeypatch: pytest.MonkeyPatch, options: Any, what: str) -> None:

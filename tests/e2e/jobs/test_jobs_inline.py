@@ -57,6 +57,11 @@ def note(what: Any, at: datetime | None = None) -> Any:
     return what
 
 
+@tool
+def leave(why: str) -> None:
+    sys.exit(why)
+
+
 @tool(retry=2, backoff=60)
 def fail(message: str) -> None:
     RAN.append(message)
@@ -233,6 +238,16 @@ def test_a_job_that_is_dead_by_its_own_word_is_an_error(jobs: Jobs, raised: bool
         [("dead", "no such order")],
     )
     assert ("in end_as" in found.errors[0].traceback) == raised
+
+
+def test_sys_exit_in_a_job_is_a_failure(jobs: Jobs) -> None:
+    job = jobs.enqueue(leave, "bye")
+    assert drain(jobs, raises=False) == Drained(retried=1)
+    found = jobs.get(job)
+    assert found is not None and "bye" in found.errors[-1].message
+    with pytest.raises(SystemExit), inline(jobs):
+        jobs.enqueue(leave, "now")
+    assert [one.state for one in jobs.list()] == ["scheduled", "scheduled"]
 
 
 def test_what_a_tool_gives_up_on_is_dead_and_raised(jobs: Jobs) -> None:
