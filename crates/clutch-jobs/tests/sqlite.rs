@@ -398,3 +398,16 @@ fn what_began_long_ago_is_forgotten() {
     store.look_after(&KEEP, 9, &[], &[], NOW + 100_000).unwrap();
     assert_eq!(started(), 0);
 }
+
+/// As a dispatcher that starts while a migration of the application's holds the file.
+#[test]
+fn a_new_file_that_is_locked_is_made_ready_when_it_is_used() {
+    let (_folder, path, open) = file();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; CREATE TABLE app (id INTEGER)").unwrap();
+    let store = open();
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(store.queues().unwrap(), []);
+    assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
+    assert_eq!(claim(&*store, 9), ["1"]);
+}

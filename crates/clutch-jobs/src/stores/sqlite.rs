@@ -12,6 +12,7 @@ mod connections;
 mod flow;
 mod locks;
 mod row;
+mod turns;
 mod upkeep;
 mod versions;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 use clutch_wire::sync::Mutex;
 pub use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use self::claim::Claims;
 use self::connections::{Opened, Synchronous, check_version, told};
@@ -88,6 +89,8 @@ pub struct Sqlite {
     writing: Mutex<Opened>,
     rounds: Mutex<Opened>,
     reading: Mutex<Opened>,
+    /// Opened by who counts the queues first, which reads for long.
+    counting: Mutex<Option<Opened>>,
     written: Arc<Written>,
 }
 
@@ -98,11 +101,12 @@ impl Sqlite {
         // The program may go into another folder meanwhile.
         file.path = std::path::absolute(&file.path).map_err(|error| StoreError::Refused(error.to_string()))?;
         let name = format!("sqlite:///{}", file.path.display());
-        let opened = |synchronous| Opened::new(&file.path, synchronous, &name).map(Mutex::new);
+        let opened = |synchronous| Opened::soon(&file.path, synchronous, &name).map(Mutex::new);
         Ok(Sqlite {
             writing: opened(file.enqueues)?,
             rounds: opened(file.rounds)?,
             reading: opened(file.rounds)?,
+            counting: Mutex::default(),
             written: Arc::default(),
             file,
             name,
@@ -113,7 +117,7 @@ impl Sqlite {
     fn write<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
         let mut writing = self.writing.lock();
         writing.follow(&self.name)?;
-        self.commit(&mut writing.connection, change)
+        self.commit(&mut writing, change)
     }
 
     /// For runners. Where another file is at this path now, it is opened, and they are told: what they have is gone.
@@ -123,21 +127,32 @@ impl Sqlite {
             let reason = "its file was removed or replaced, and the one that is there now is used".to_owned();
             return Err(StoreError::Unavailable { store: self.name.clone(), reason });
         }
-        self.commit(&mut rounds.connection, change)
+        self.commit(&mut rounds, change)
     }
 
     fn commit<T>(
         &self,
-        connection: &mut Connection,
+        opened: &mut Opened,
         change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let told = |error| told(&self.name, error);
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
+        let transaction = opened.begin(&self.name)?;
         // A newer version may have changed the tables while this program had the file open.
         check_version(&transaction, &self.name)?;
         let changed = change(&transaction).map_err(told)?;
         transaction.commit().map_err(told)?;
         Ok(changed)
+    }
+
+    /// Before another connection is opened or used: where another file is there now, this one knows whether it may be opened,
+    /// and lets the one before go.
+    fn follow(&self) -> Result<()> {
+        self.reading.lock().follow(&self.name).map(drop)
+    }
+
+    /// For a reader that keeps no other waiting.
+    fn open_another(&self) -> Result<Opened> {
+        Opened::new(&self.file.path, self.file.rounds, &self.name)
     }
 
     fn read<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -371,7 +386,14 @@ impl Store for Sqlite {
     }
 
     fn queues(&self) -> Result<Vec<QueueStats>> {
-        self.read(queues)
+        self.follow()?;
+        let mut counting = self.counting.lock();
+        let counting = match &mut *counting {
+            Some(counting) => counting,
+            none => none.insert(self.open_another()?),
+        };
+        counting.follow(&self.name)?;
+        queues(&counting.connection).map_err(|error| told(&self.name, error))
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
@@ -397,11 +419,8 @@ impl Store for Sqlite {
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
-        // One of its own: whoever counts the jobs reads for long.
-        // Where another file is there now, this one knows whether it may be opened.
-        self.reading.lock().follow(&self.name)?;
-        let opened = Opened::new(&self.file.path, self.file.rounds, &self.name)?;
-        Ok(Box::new(Versions::new(opened, &self.written)))
+        self.follow()?;
+        Ok(Box::new(Versions::new(self.open_another()?, &self.written)))
     }
 }
 
@@ -639,6 +658,15 @@ mod tests {
             })
             .unwrap();
         assert!(others_may_write(&other));
+    }
+
+    #[test]
+    fn whoever_counts_the_queues_keeps_nobody_else_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
+        let _counting = store.counting.lock();
+        assert_eq!(store.schedules().unwrap(), []);
+        assert!(store.get("1").unwrap().is_none() && store.watch().is_ok());
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clutch_wire::forked::PerProcess;
-use clutch_wire::sync::Mutex;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+use clutch_wire::sync::{Mutex, MutexGuard};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::flow::Refusal;
 use super::locks::has_moved;
+use super::turns::Turns;
 use crate::store::{Result, StoreError};
 
 /// Schema that this version reads and writes.
@@ -19,7 +20,7 @@ pub const SCHEMA_VERSION: i64 = 4;
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
     [include_str!("from_1.sql"), include_str!("from_2.sql"), include_str!("from_3.sql")];
 
-/// Maximum wait for a file that others have locked.
+/// How long a call waits for a file that others have locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause before a file that could not be opened is tried again.
@@ -43,6 +44,9 @@ pub struct Opened {
     path: PathBuf,
     synchronous: Synchronous,
     pub connection: Connection,
+    turns: Turns,
+    /// False: the file was locked, so it is not set up, or may have no tables.
+    is_ready: bool,
     beside: [u64; 2],
 }
 
@@ -57,38 +61,78 @@ static ASIDE: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
 impl Opened {
     /// To a file that has its tables then. `store`: its name.
     pub fn new(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
-        let mut opened = Opened::connect(path, synchronous).map_err(|error| unopened(store, path, error))?;
-        if let Err(error) = prepare(&mut opened.connection, store) {
-            opened.put_aside();
-            return Err(error);
-        }
-        // What is there is made with the first look into the file, and stays for as long as anybody has that open.
-        if opened.is_current() {
-            opened.beside = beside(path).map(|path| number_of(&path));
-        }
-        Ok(opened)
+        Opened::within(path, synchronous, store, BUSY_TIMEOUT)
     }
 
-    fn connect(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Opened> {
-        let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
-        let _alone = connecting.map(|(connecting, _)| connecting.lock());
-        let connection = match taken_up(path) {
-            Some(connection) => connection,
-            None => open(path)?,
+    /// The same, without a wait: one whose file is locked now is made ready when it is used.
+    pub fn soon(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
+        Opened::within(path, synchronous, store, Duration::ZERO)
+    }
+
+    fn within(path: &Path, synchronous: Synchronous, store: &str, at_most: Duration) -> Result<Opened> {
+        let made = {
+            let _alone = connecting();
+            taken_up(path).map_or_else(|| open(path), Ok)
         };
-        let opened = Opened { path: path.to_owned(), synchronous, connection, beside: [0; 2] };
-        let until = Instant::now() + BUSY_TIMEOUT;
-        loop {
-            match set_up(&opened.connection, synchronous) {
-                Ok(()) => return Ok(opened),
-                // Two processes that make the same file wait for each other, and SQLite lets neither go first.
-                Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
-                Err(error) => {
-                    opened.put_aside();
-                    return Err(error);
-                }
+        let (connection, turns) = made.map_err(|error| unopened(store, path, error))?;
+        let mut opened =
+            Opened { path: path.to_owned(), synchronous, connection, turns, is_ready: false, beside: [0; 2] };
+        match opened.prepare(store, at_most) {
+            Ok(()) => Ok(opened),
+            Err(error) => {
+                opened.put_aside();
+                Err(error)
             }
         }
+    }
+
+    /// Sets it up, and makes the tables where there are none, or older ones. Without time it is not ready where the file is
+    /// locked.
+    fn prepare(&mut self, store: &str, at_most: Duration) -> Result<()> {
+        match self.set_up(at_most) {
+            Ok(version) => check(version, store)?,
+            Err(error) if is_busy(&error) && at_most.is_zero() => return Ok(()),
+            Err(error) => return Err(unopened(store, &self.path, error)),
+        }
+        self.is_ready = true;
+        // What is there is made with the first look into the file, and stays for as long as anybody has that open.
+        if self.is_current() {
+            self.beside = beside(&self.path).map(|path| number_of(&path));
+        }
+        Ok(())
+    }
+
+    /// Returns the version of the tables.
+    fn set_up(&mut self, at_most: Duration) -> rusqlite::Result<i64> {
+        self.connection.busy_timeout(at_most)?;
+        let until = Instant::now() + at_most;
+        let alone = connecting();
+        while let Err(error) = set_up(&self.connection, self.synchronous) {
+            // Two processes that make the same file wait for each other, and SQLite lets neither go first.
+            if !is_busy(&error) || Instant::now() >= until {
+                return Err(error);
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
+        drop(alone);
+        let version = tables(&mut self.connection)?;
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(version)
+    }
+
+    /// Begins to write, in its turn.
+    pub fn begin(&mut self, store: &str) -> Result<Transaction<'_>> {
+        let (connection, mut begun) = (&self.connection, None);
+        let waited = self.turns.wait(&self.path, BUSY_TIMEOUT, |at_most| {
+            connection.busy_timeout(at_most)?;
+            match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
+                Err(error) if is_busy(&error) => return Ok(false),
+                other => begun = Some(other?),
+            }
+            Ok(true)
+        });
+        let waited = waited.map_err(|error| told(store, error))?.unwrap_or(BUSY_TIMEOUT);
+        begun.ok_or_else(|| StoreError::Unavailable { store: store.to_owned(), reason: locked(waited) })
     }
 
     /// Whether its file is the one at the path.
@@ -100,6 +144,9 @@ impl Opened {
     /// else. Whether it was.
     pub fn follow(&mut self, store: &str) -> Result<bool> {
         if self.is_current() {
+            if !self.is_ready {
+                self.prepare(store, BUSY_TIMEOUT)?;
+            }
             return Ok(false);
         }
         self.check_left(store)?;
@@ -135,10 +182,16 @@ impl Opened {
     }
 }
 
-fn taken_up(path: &Path) -> Option<Connection> {
+fn connecting() -> Option<MutexGuard<'static, ()>> {
+    let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
+    connecting.map(|(connecting, _)| connecting.lock())
+}
+
+fn taken_up(path: &Path) -> Option<(Connection, Turns)> {
     let mut aside = ASIDE.made()?.lock();
     let at = aside.iter().position(|opened| opened.path == path && opened.is_current())?;
-    Some(aside.swap_remove(at).connection)
+    let opened = aside.swap_remove(at);
+    Some((opened.connection, opened.turns))
 }
 
 /// The write-ahead log and its index: beside the file itself, where the path is a link to it.
@@ -160,12 +213,11 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-fn open(path: &Path) -> rusqlite::Result<Connection> {
+fn open(path: &Path) -> rusqlite::Result<(Connection, Turns)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(64);
-    Ok(connection)
+    Ok((connection, Turns::default()))
 }
 
 fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
@@ -182,15 +234,12 @@ fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result
 }
 
 /// Makes the tables where there are none, or older ones. Where they are as they are to be, nothing is written: the caller may
-/// be in the middle of a transaction of its own.
-fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
-    let failed = |error| told(name, error);
-    let known = version_of(connection).map_err(failed)?;
-    let version = match known {
-        Some(version) if version >= SCHEMA_VERSION => version,
-        _ => make_tables(connection).map_err(failed)?,
-    };
-    check(version, name)
+/// be in the middle of a transaction of its own. Returns their version.
+fn tables(connection: &mut Connection) -> rusqlite::Result<i64> {
+    match version_of(connection)? {
+        Some(version) if version >= SCHEMA_VERSION => Ok(version),
+        _ => make_tables(connection),
+    }
 }
 
 fn check(version: i64, name: &str) -> Result<()> {
@@ -266,6 +315,15 @@ fn unopened(store: &str, path: &Path, error: rusqlite::Error) -> StoreError {
     }
 }
 
+/// Nobody knows who had the lock all the time, or whether it was one.
+fn locked(waited: Duration) -> String {
+    format!(
+        "waited {:.1} s and found its file locked at each try: by another program, a transaction of this one, or several in \
+         turn",
+        waited.as_secs_f64()
+    )
+}
+
 pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
     if let rusqlite::Error::ToSqlConversionFailure(inner) = &error
         && let Some(Refusal(why)) = inner.downcast_ref()
@@ -287,9 +345,7 @@ pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
         )
     );
     let reason = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => {
-            format!("another program, or a transaction of this one, has locked it for {} s", BUSY_TIMEOUT.as_secs())
-        }
+        Some(ErrorCode::DatabaseBusy) => locked(BUSY_TIMEOUT),
         _ => match error {
             // Without the statement, which may be all of the schema.
             rusqlite::Error::SqlInputError { msg, .. } => msg,

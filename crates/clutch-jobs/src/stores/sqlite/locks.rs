@@ -14,6 +14,9 @@
 //! The only unsafe code of this crate.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Once, OnceLock};
 
 use clutch_wire::forked;
@@ -74,6 +77,41 @@ pub(super) fn has_moved(connection: &Connection) -> bool {
         ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), ffi::SQLITE_FCNTL_HAS_MOVED, number)
     };
     answer == ffi::SQLITE_OK && moved != 0
+}
+
+/// Locks one byte of an open file, unless another open file has it.
+pub(super) fn try_lock(file: impl AsFd, at: u64) -> io::Result<bool> {
+    match lock_call(file, libc::F_OFD_SETLK, libc::F_WRLCK, at..at + 1) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn unlock(file: impl AsFd, at: u64) {
+    let _ = lock_call(file, libc::F_OFD_SETLK, libc::F_UNLCK, at..at + 1);
+}
+
+/// The first byte of a lock that another open file has in a range; of several any.
+pub(super) fn any_lock(file: impl AsFd, range: Range<u64>) -> Option<u64> {
+    let found = lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK, range).ok()?;
+    let is_locked = i32::from(found.l_type) != libc::F_UNLCK;
+    is_locked.then(|| u64::try_from(found.l_start).ok()).flatten()
+}
+
+fn lock_call(file: impl AsFd, command: c_int, kind: c_int, range: Range<u64>) -> io::Result<libc::flock> {
+    let mut lock = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: range.start as i64,
+        l_len: (range.end - range.start) as i64,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the lock lives as long as the call.
+    match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(lock),
+    }
 }
 
 /// Mutexes that SQLite's connections share, in the order in which it enters them itself: caches, tables of open
