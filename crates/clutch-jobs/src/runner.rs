@@ -1,7 +1,7 @@
 //! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and
 //! [`Maintenance`](crate::maintenance::Maintenance).
 //!
-//! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the
+//! Four threads: one claims, submits and settles; one looks after the store; one waits for news of it; one counts its queues. Answers of the
 //! pool come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness
 //! says so.
 
@@ -52,6 +52,7 @@ const LOOP: &str = "clutch-jobs";
 const RENEWAL: &str = "clutch-renewal";
 const UPKEEP: &str = "clutch-upkeep";
 const WATCH: &str = "clutch-watch";
+const COUNTS: &str = "clutch-counts";
 
 /// Pause before a job is claimed again whose tool the workers did not have, and the age from which that fails it.
 const UNKNOWN_PAUSE_MS: Millis = 5_000;
@@ -173,6 +174,7 @@ impl Runs {
         runs.spawn(LOOP, move |shared| Loop::new(shared.clone(), &pool).run())?;
         runs.spawn(UPKEEP, |shared| shared.look_after())?;
         runs.spawn(WATCH, |shared| shared.watch())?;
+        runs.spawn(COUNTS, |shared| shared.count())?;
         Ok(runs)
     }
 

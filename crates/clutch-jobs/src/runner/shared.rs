@@ -38,6 +38,9 @@ const INHERIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which entries of periodic jobs are read that the store keeps.
 const SCHEDULES_INTERVAL: Duration = Duration::from_secs(2);
 
+/// They are counted at most for this part of the time: 1 of so many.
+const COUNT_SHARE: u32 = 20;
+
 /// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
 
@@ -124,6 +127,8 @@ impl Inbox {
 struct Counts {
     queues: Vec<QueueStats>,
     counted_at: Option<Instant>,
+    /// How long that took.
+    took: Duration,
     looked_at: Option<Instant>,
     unserved: Unserved,
 }
@@ -138,10 +143,15 @@ struct Orders {
 }
 
 impl Counts {
+    /// When they are to be counted next.
+    fn due_at(&self, now: Instant) -> Instant {
+        let is_looked_at = self.looked_at.is_some_and(|at| now < at + LOOKED_FOR);
+        let interval = if is_looked_at { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
+        self.counted_at.map_or(now, |at| at + interval.max(self.took * COUNT_SHARE))
+    }
+
     fn is_due(&self, now: Instant) -> bool {
-        let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
-        let interval = if within(self.looked_at, LOOKED_FOR) { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
-        !within(self.counted_at, interval)
+        now >= self.due_at(now)
     }
 }
 
@@ -357,20 +367,30 @@ impl Shared {
         }
     }
 
-    pub(super) fn count_queues(&self) {
-        let now = Instant::now();
-        self.orders.lock().counts = false;
-        if self.counts.lock().is_due(now)
-            && let Ok(queues) = self.store.queues()
-        {
-            let mut counts = self.counts.lock();
-            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, self.store.now()) {
-                let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
-                self.telemetry.emit(|| QueueUnserved { front, queue: name, available, waited_s });
-            }
-            (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
-            self.counted.notify_all();
+    /// In a thread of its own: to count a store with many jobs takes long, and what is due does not wait for it.
+    pub(super) fn count(&self) {
+        while self.stopping().is_none() {
+            self.orders.lock().counts = false;
+            let now = Instant::now();
+            let is_known = !self.counts.lock().is_due(now) || self.count_queues(now);
+            let until = if is_known { self.counts.lock().due_at(Instant::now()) } else { now + COUNT_INTERVAL };
+            let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
+            drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
         }
+    }
+
+    /// Whether the store has told them.
+    fn count_queues(&self, since: Instant) -> bool {
+        let Ok(queues) = self.store.queues() else { return false };
+        let mut counts = self.counts.lock();
+        for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, self.store.now()) {
+            let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
+            self.telemetry.emit(|| QueueUnserved { front, queue: name, available, waited_s });
+        }
+        let now = Instant::now();
+        (counts.queues, counts.counted_at, counts.took) = (queues, Some(now), now - since);
+        self.counted.notify_all();
+        true
     }
 
     /// Settles what had completed under runners of this machine that are gone. A store that is out of reach is asked again.
@@ -391,7 +411,6 @@ impl Shared {
         let mut inherit_at = Instant::now();
         let (mut schedules_at, mut cron_watch) = (inherit_at, CronWatch::default());
         while self.stopping().is_none() {
-            self.count_queues();
             self.check_clock();
             let sent = Instant::now();
             if sent >= schedules_at {
@@ -421,9 +440,7 @@ impl Shared {
                     looked.map(|upkeep| Performed::Looked { upkeep, ticks, now, sent })
                 }
                 Duty::Wait(until) => {
-                    let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
-                    let until = if heirs.is_some() { until.min(inherit_at) } else { until }.min(schedules_at);
-                    drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
+                    self.pause(if heirs.is_some() { until.min(inherit_at) } else { until }.min(schedules_at));
                     continue;
                 }
             };
@@ -447,10 +464,10 @@ mod tests {
 
     use std::sync::atomic::Ordering;
 
-    use super::super::{LOOP, Runs};
+    use super::super::{COUNTS, LOOP, Runs};
     use super::*;
     use crate::fetcher::Lanes;
-    use crate::job::{self, NewJob};
+    use crate::job::{self, NewJob, State};
     use crate::store::Keep;
     use crate::stores;
 
@@ -497,11 +514,43 @@ mod tests {
         assert_eq!(shared.stats().damaged, None, "it was mended");
     }
 
+    /// Whoever counts them holds up nothing but the counts.
+    #[test]
+    fn what_is_due_does_not_wait_for_the_count_of_the_queues() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = Runs { shared: shared(&folder), threads: Arc::default() };
+        let store = runs.shared.store.clone();
+        let job = NewJob::new("default", "send", RawValue::from_string("{}".to_owned()).unwrap());
+        let id =
+            store.enqueue(&[NewJob { scheduled_at: Some(job::now() + 1), ..job }], job::now()).unwrap().remove(0).id;
+        let counts = runs.shared.counts.lock();
+        runs.spawn(COUNTS, |shared| shared.count()).unwrap();
+        runs.spawn(UPKEEP, |shared| shared.look_after()).unwrap();
+        let state = || store.get(&id).unwrap().unwrap().state;
+        let until = Instant::now() + Duration::from_secs(30);
+        while state() == State::Scheduled && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(state(), State::Available);
+        drop(counts);
+        runs.stop(Duration::ZERO);
+    }
+
+    #[test]
+    fn the_queues_are_counted_for_a_small_part_of_the_time() {
+        let now = Instant::now();
+        let counted = |took| Counts { counted_at: Some(now), took, looked_at: Some(now), ..Counts::default() };
+        assert_eq!(counted(Duration::from_millis(1)).due_at(now), now + COUNT_INTERVAL);
+        assert_eq!(counted(Duration::from_secs(2)).due_at(now), now + Duration::from_secs(40));
+        let unseen = Counts { looked_at: None, ..counted(Duration::from_secs(1)) };
+        assert_eq!(unseen.due_at(now), now + UNSERVED_INTERVAL);
+    }
+
     #[test]
     fn whoever_looks_first_sees_what_is_there_now() {
         let folder = tempfile::tempdir().unwrap();
         let runs = Runs { shared: shared(&folder), threads: Arc::default() };
-        runs.spawn("upkeep", |shared| shared.look_after()).unwrap();
+        runs.spawn(COUNTS, |shared| shared.count()).unwrap();
         assert_eq!(runs.queues(), [], "it is counted at the start");
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
         runs.shared.store.enqueue(&[NewJob::new("default", "send", arguments)], job::now()).unwrap();
