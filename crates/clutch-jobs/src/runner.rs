@@ -6,6 +6,7 @@
 //! says so.
 
 mod answer;
+mod functions;
 pub mod inline;
 mod shared;
 mod threads;
@@ -25,6 +26,7 @@ use clutch_pool::telemetry::Durations;
 use clutch_pool::work::{FunctionId, Outcome, Refusal, WorkId};
 use serde::Serialize;
 
+use self::functions::Functions;
 use self::shared::{Inbox, News, Note, Shared};
 use self::threads::Threads;
 use crate::cron::CronEntry;
@@ -58,8 +60,8 @@ const COUNTS: &str = "clutch-counts";
 const UNKNOWN_PAUSE_MS: Millis = 5_000;
 const UNKNOWN_MS_MAX: Millis = 24 * 3600 * 1000;
 
-/// Most names of tools that are remembered; the target's own are far fewer.
-const FUNCTIONS_MAX: usize = 10_000;
+/// Most names of tools of which the log tells that the workers do not have them.
+const MISSING_MAX: usize = 10_000;
 
 /// Most names of tools in figures, and the name of all others there.
 const TOOLS_MAX: usize = 1000;
@@ -236,6 +238,12 @@ fn new_runner(lease: Duration) -> Runner {
     Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease)
 }
 
+/// Whether the pool's target has this tool. None: it is not known what it has.
+fn has_tool(pool: &Pool, tool: &str) -> Option<bool> {
+    let status = pool.status();
+    Some(status.image.get("tools")?.as_array()?.iter().any(|known| known == tool))
+}
+
 /// A running job.
 struct RunningJob {
     job: Claimed,
@@ -261,7 +269,7 @@ struct Loop {
     slots_max: usize,
     runner: Runner,
     machine: Fetcher,
-    functions: HashMap<String, FunctionId>,
+    functions: Functions,
     /// Names of tools that the workers do not have, of which the log has told.
     missing: HashSet<String>,
     running: HashMap<usize, RunningJob>,
@@ -297,7 +305,7 @@ impl Loop {
             ends: shared.ends_of(&runner),
             runner,
             machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
-            functions: HashMap::new(),
+            functions: Functions::default(),
             missing: HashSet::new(),
             running: HashMap::new(),
             noted: HashMap::new(),
@@ -506,7 +514,7 @@ impl Loop {
         let mark = self.ends.as_ref().zip(place).map(|(ends, place)| ends.mark(place));
         let now = self.shared.store.now();
         let submitted =
-            self.function(&job.tool).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply, now));
+            self.function(&job, now).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply, now));
         match submitted {
             Ok(work) => {
                 let waited = (now - job.due_at).max(0) as f64 / 1000.0;
@@ -527,21 +535,17 @@ impl Loop {
             Err(ending) => {
                 self.permits.give_back(1);
                 self.places.extend(place);
+                let ending = self.put_off_unknown(&job, ending);
                 self.settle(&job, ending);
             }
         }
     }
 
-    fn function(&mut self, tool: &str) -> Result<FunctionId, Ending> {
-        if let Some(function) = self.functions.get(tool) {
-            return Ok(*function);
-        }
-        if self.functions.len() >= FUNCTIONS_MAX {
-            self.functions.clear();
-        }
-        let function = self.batch.pool().function(clutch_wire::Codec::Name, tool.as_bytes(), tool);
-        self.functions.insert(tool.to_owned(), function);
-        Ok(function)
+    fn function(&mut self, job: &Claimed, now: Millis) -> Result<FunctionId, Ending> {
+        let (pool, tool) = (self.batch.pool(), &*job.tool);
+        let is_known = || has_tool(pool, tool) == Some(true);
+        let number = || pool.function(clutch_wire::Codec::Name, tool.as_bytes(), tool);
+        self.functions.of(tool, is_known, number).ok_or_else(|| answer::unknown_tool(job, now))
     }
 
     fn answered(&mut self, key: usize, outcome: Outcome, ran: Option<Duration>) {
@@ -572,13 +576,7 @@ impl Loop {
             let tools = &self.shared.stats.lock().tools;
             (tools.contains_key(tool), tools.len())
         };
-        let is_known = || {
-            let status = self.batch.pool().status();
-            match status.image.get("tools").and_then(serde_json::Value::as_array) {
-                Some(known) => known.iter().any(|known| known == tool),
-                None => seen < TOOLS_MAX,
-            }
-        };
+        let is_known = || has_tool(self.batch.pool(), tool).unwrap_or(seen < TOOLS_MAX);
         if was_seen || is_known() { tool.to_owned() } else { OTHER_TOOLS.to_owned() }
     }
 
@@ -588,7 +586,7 @@ impl Loop {
             Ending::Failed(error)
                 if error.kind == answer::NO_SUCH_TOOL && error.at < job.created_at + UNKNOWN_MS_MAX =>
             {
-                if self.missing.len() < FUNCTIONS_MAX && self.missing.insert(job.tool.clone()) {
+                if self.missing.len() < MISSING_MAX && self.missing.insert(job.tool.clone()) {
                     let (front, tool, id) = (self.shared.config.name.clone(), job.tool.clone(), job.id.clone());
                     self.shared.telemetry.emit(|| ToolMissing { front, tool, job: id, reason: error.message.clone() });
                 }

@@ -137,6 +137,12 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
     }
 }
 
+/// The end of an attempt at a tool that the workers are not even asked for.
+pub(super) fn unknown_tool(job: &Claimed, now: Millis) -> Ending {
+    let message = format!("the target has no tool '{}', nor many others that jobs have named", job.tool);
+    Ending::Failed(error(job, now, NO_SUCH_TOOL, message, String::new()))
+}
+
 /// Past the job's own deadline there is no other attempt; past that of the pool, which each attempt has, there is.
 fn expired_as(job: &Claimed, now: Millis, error: JobError) -> Ending {
     match job.deadline_at {
