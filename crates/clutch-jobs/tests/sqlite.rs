@@ -136,6 +136,24 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
     assert_eq!((count("app_waiting").unwrap(), count("clutch_starts").unwrap()), (2, 0));
 }
 
+/// Whatever version a file is from, its tables are those of a new one.
+#[test]
+fn tables_of_versions_before_become_those_of_this_one() {
+    let tables = |old: &str| {
+        let (_folder, path, open) = file();
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(old).unwrap();
+        drop(open());
+        let all = "SELECT sql FROM sqlite_schema WHERE name LIKE 'clutch_%' AND sql IS NOT NULL ORDER BY name";
+        let mut all = connection.prepare(all).unwrap();
+        all.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<String>, _>>().unwrap()
+    };
+    let new = tables("");
+    assert!(new.len() > 15);
+    assert_eq!(tables(include_str!("sqlite/version_1.sql")), new);
+    assert_eq!(tables(include_str!("sqlite/version_3.sql")), new);
+}
+
 /// Whatever becomes of a job, and whoever changes its row.
 #[test]
 fn the_jobs_of_a_key_that_may_run_are_counted() {
