@@ -1,7 +1,7 @@
 //! Ends of jobs that their store has not been told of, in a file that outlives the dispatcher.
 //!
 //! A job's end is settled in the next round, with many others; a dispatcher that is killed meanwhile would leave all of
-//! them to run again. So each job that was claimed has a place in a file of its runner, in the folder of this user's
+//! them to run again. So each job that was claimed has a cell in a file of its runner, in the folder of this user's
 //! programs, and the worker writes there that its code has returned, before it says so. What is in the file survives any
 //! end of a program, though none of the machine. Whoever runs jobs of that store on this machine next, or beside, finds
 //! the file with nobody's lock on it and settles for the runner that is gone, as long as the lease of that has not been
@@ -25,14 +25,14 @@ use serde::{Deserialize, Serialize};
 use crate::job::{self, Millis, Settled, result_until};
 use crate::store::{Report, Runner, Store, Want};
 
-/// Places in a file: more jobs of one runner at a time have none.
-const PLACES: u32 = 2048;
+/// Cells in a file: more jobs of one runner at a time have none.
+const CELLS: u32 = 2048;
 
 const HEAD_BYTES: usize = 1024;
-const PLACE_BYTES: usize = 512;
-const FILE_BYTES: usize = HEAD_BYTES + PLACES as usize * PLACE_BYTES;
+const CELL_BYTES: usize = 512;
+const FILE_BYTES: usize = HEAD_BYTES + CELLS as usize * CELL_BYTES;
 
-/// Offsets in a place: the number of its turn, the attempt, for how many milliseconds the result is kept, the id; and what
+/// Offsets in a cell: the number of its turn, the attempt, for how many milliseconds the result is kept, the id; and what
 /// a worker writes at once, so that nothing of one turn is taken for another's: the turn whose code has returned, and the
 /// result.
 const TURN: usize = 0;
@@ -44,9 +44,14 @@ const ID_BYTES_MAX: usize = 48;
 const ENDED: usize = ID + ID_BYTES_MAX;
 const RESULT_LENGTH: usize = ENDED + 4;
 const RESULT: usize = RESULT_LENGTH + 2;
-const RESULT_BYTES_MAX: usize = PLACE_BYTES - RESULT;
+const RESULT_BYTES_MAX: usize = CELL_BYTES - RESULT;
 
 const SUFFIX: &str = "ends";
+/// Ends the name of a file that is not complete yet.
+const NEW: &str = ".ends.new";
+
+/// A file that was begun so long ago and is not complete is that of a start that was killed.
+const BEGUN: Duration = Duration::from_secs(60);
 
 /// A file of a runner that is gone is kept at least so long: its workers may still write.
 const KEPT_LEAST: Duration = Duration::from_secs(10);
@@ -62,9 +67,9 @@ struct Head {
     lease_ms: u64,
 }
 
-/// A place of one job, for one turn: a later job in the same place has another.
+/// A cell of one job, for one turn: a later job in the same cell has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Cell {
     index: u32,
     turn: u32,
 }
@@ -74,7 +79,7 @@ pub struct Place {
 pub struct Ends {
     file: File,
     path: PathBuf,
-    free: Vec<Place>,
+    free: Vec<Cell>,
 }
 
 impl Ends {
@@ -82,14 +87,14 @@ impl Ends {
         make_private(folder)?;
         let name: String =
             runner.name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();
-        let (path, made) = (folder.join(format!("{name}.{SUFFIX}")), folder.join(format!("{name}.new")));
+        let (path, made) = (folder.join(format!("{name}.{SUFFIX}")), folder.join(format!("{name}{NEW}")));
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&made)?;
         Ends::write_head(&file, store, runner)
             // Nobody finds it without a lock on it.
             .and_then(|()| Ok(rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?))
             .and_then(|()| fs::rename(&made, &path))
             .inspect_err(|_| drop(fs::remove_file(&made)))?;
-        let free = (0..PLACES).rev().map(|index| Place { index, turn: 0 }).collect();
+        let free = (0..CELLS).rev().map(|index| Cell { index, turn: 0 }).collect();
         Ok(Ends { file, path, free })
     }
 
@@ -109,45 +114,45 @@ impl Ends {
         file.write_all_at(&bytes, 0)
     }
 
-    /// Gives the job a place, if there is one. `result_ms`: for how long its result is kept; 0: not at all.
-    pub fn note(&mut self, id: &str, attempt: u32, result_ms: Millis) -> Option<Place> {
+    /// Gives the job a cell, if there is one. `result_ms`: for how long its result is kept; 0: not at all.
+    pub fn note(&mut self, id: &str, attempt: u32, result_ms: Millis) -> Option<Cell> {
         let free = self.free.pop_if(|_| id.len() <= ID_BYTES_MAX)?;
-        let place = Place { turn: free.turn.wrapping_add(1).max(1), ..free };
+        let cell = Cell { turn: free.turn.wrapping_add(1).max(1), ..free };
         let mut bytes = [0; RESULT];
-        bytes[TURN..][..4].copy_from_slice(&place.turn.to_le_bytes());
+        bytes[TURN..][..4].copy_from_slice(&cell.turn.to_le_bytes());
         bytes[ATTEMPT..][..4].copy_from_slice(&attempt.to_le_bytes());
         bytes[RESULT_MS..][..8].copy_from_slice(&result_ms.to_le_bytes());
         bytes[ID_LENGTH] = id.len() as u8;
         bytes[ID..][..id.len()].copy_from_slice(id.as_bytes());
-        if self.file.write_all_at(&bytes, offset(place.index)).is_err() {
+        if self.file.write_all_at(&bytes, offset(cell.index)).is_err() {
             self.free.push(free);
             return None;
         }
-        Some(place)
+        Some(cell)
     }
 
     /// The store knows its end, or somebody else has the job.
-    pub fn forget(&mut self, place: Place) {
-        self.free.push(place);
+    pub fn forget(&mut self, cell: Cell) {
+        self.free.push(cell);
     }
 
     /// Where a worker writes that the code has returned, for [`note_end`].
-    pub fn mark(&self, place: Place) -> Vec<u8> {
+    pub fn mark(&self, cell: Cell) -> Vec<u8> {
         let path = self.path.as_os_str().as_encoded_bytes();
-        [&place.index.to_le_bytes()[..], &place.turn.to_le_bytes(), path].concat()
+        [&cell.index.to_le_bytes()[..], &cell.turn.to_le_bytes(), path].concat()
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        if self.free.len() == PLACES as usize {
+        if self.free.len() == CELLS as usize {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 fn offset(index: u32) -> u64 {
-    (HEAD_BYTES + index as usize * PLACE_BYTES) as u64
+    (HEAD_BYTES + index as usize * CELL_BYTES) as u64
 }
 
 /// Makes the folder, unless it is there. Fails where it is not of this user alone.
@@ -183,13 +188,13 @@ const FILES_MAX: usize = 64;
 pub fn note_end(mark: &[u8], result: &[u8]) {
     let Some((index, rest)) = mark.split_first_chunk::<4>() else { return };
     let Some((turn, path)) = rest.split_first_chunk::<4>() else { return };
-    let place = offset(u32::from_le_bytes(*index));
+    let cell = offset(u32::from_le_bytes(*index));
     let Some(length) = u16::try_from(result.len()).ok().filter(|length| usize::from(*length) <= RESULT_BYTES_MAX)
     else {
         return;
     };
     if let Ok(file) = opened(path) {
-        let _ = file.write_all_at(&[&turn[..], &length.to_le_bytes(), result].concat(), place + ENDED as u64);
+        let _ = file.write_all_at(&[&turn[..], &length.to_le_bytes(), result].concat(), cell + ENDED as u64);
     }
 }
 
@@ -230,7 +235,8 @@ impl Heirs {
         for path in paths {
             let Some((file, head)) = left(&path) else { continue };
             if head.store != store.name() {
-                remove_old(&path, &file);
+                // Of a store that nobody here runs any more.
+                remove_older(&path, file.metadata(), FORGOTTEN);
                 continue;
             }
             let Some(ended) = ended_in(&file, store.now()) else { continue };
@@ -241,7 +247,7 @@ impl Heirs {
                 let round = store.round(&runner, &report, &Want::default(), store.now())?;
                 settled += ended.len() - round.lost.len().min(ended.len());
                 for (index, _) in ended {
-                    let _ = file.write_all_at(&[0; PLACE_BYTES], offset(index));
+                    let _ = file.write_all_at(&[0; CELL_BYTES], offset(index));
                 }
             }
             let since = *self.left.entry(path.clone()).or_insert(now);
@@ -252,14 +258,18 @@ impl Heirs {
         Ok(settled)
     }
 
+    /// Removes what starts have left that were killed.
     fn files(&self) -> io::Result<Vec<PathBuf>> {
         check_private(&self.folder)?;
-        let paths = fs::read_dir(&self.folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-        Ok(paths.filter(|path| path.extension().is_some_and(|suffix| suffix == SUFFIX)).collect())
+        let paths: Vec<_> = fs::read_dir(&self.folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        for path in paths.iter().filter(|path| path.as_os_str().as_encoded_bytes().ends_with(NEW.as_bytes())) {
+            remove_older(path, fs::symlink_metadata(path), BEGUN);
+        }
+        Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == SUFFIX)).collect())
     }
 }
 
-/// A place whose code has returned: its number, and what has become of the job.
+/// A cell whose code has returned: its number, and what has become of the job.
 type Ended = (u32, Settled);
 
 /// Opens a file whose runner is gone, and keeps others from it meanwhile.
@@ -272,10 +282,10 @@ fn left(path: &Path) -> Option<(File, Head)> {
     Some((file, head))
 }
 
-/// Removes a file of a store that nobody here runs any more.
-fn remove_old(path: &Path, file: &File) {
-    let age = file.metadata().and_then(|about| about.modified()).ok().and_then(|written| written.elapsed().ok());
-    if age.is_some_and(|age| age >= FORGOTTEN) {
+/// Removes a file that was not written to for so long.
+fn remove_older(path: &Path, about: io::Result<fs::Metadata>, than: Duration) {
+    let age = about.and_then(|about| about.modified()).ok().and_then(|written| written.elapsed().ok());
+    if age.is_some_and(|age| age >= than) {
         let _ = fs::remove_file(path);
     }
 }
@@ -283,20 +293,19 @@ fn remove_old(path: &Path, file: &File) {
 fn ended_in(file: &File, now: Millis) -> Option<Vec<Ended>> {
     let mut bytes = vec![0; FILE_BYTES];
     file.read_exact_at(&mut bytes, 0).ok()?;
-    let number = |place: &[u8], at: usize| place[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    let places = bytes[HEAD_BYTES..].chunks_exact(PLACE_BYTES).enumerate();
-    let ended = places.filter(|(_, place)| number(place, TURN) > 0 && number(place, TURN) == number(place, ENDED));
-    let ended =
-        ended.filter_map(|(index, place)| Some((index as u32, settled_of(place, number(place, ATTEMPT), now)?)));
+    let number = |cell: &[u8], at: usize| cell[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let cells = bytes[HEAD_BYTES..].chunks_exact(CELL_BYTES).enumerate();
+    let ended = cells.filter(|(_, cell)| number(cell, TURN) > 0 && number(cell, TURN) == number(cell, ENDED));
+    let ended = ended.filter_map(|(index, cell)| Some((index as u32, settled_of(cell, number(cell, ATTEMPT), now)?)));
     Some(ended.collect())
 }
 
-fn settled_of(place: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
-    let text = |from: usize, length: usize| String::from_utf8(place.get(from..from + length)?.to_vec()).ok();
-    let id = text(ID, usize::from(place[ID_LENGTH]).min(ID_BYTES_MAX))?;
-    let length = u16::from_le_bytes(*place[RESULT_LENGTH..].first_chunk()?);
+fn settled_of(cell: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
+    let text = |from: usize, length: usize| String::from_utf8(cell.get(from..from + length)?.to_vec()).ok();
+    let id = text(ID, usize::from(cell[ID_LENGTH]).min(ID_BYTES_MAX))?;
+    let length = u16::from_le_bytes(*cell[RESULT_LENGTH..].first_chunk()?);
     let result = text(RESULT, usize::from(length))?;
-    let result_ms = Millis::from_le_bytes(*place[RESULT_MS..].first_chunk()?);
+    let result_ms = Millis::from_le_bytes(*cell[RESULT_MS..].first_chunk()?);
     Some(Settled::completed(id, attempt, (result_ms > 0).then(|| (result, result_until(result_ms, now)))))
 }
 
@@ -364,7 +373,7 @@ mod tests {
         let (left, jobs) = Left::new(3);
         let mut ends = left.ends();
         let marks: Vec<_> =
-            jobs.iter().map(|job| ends.note(&job.id, job.attempt, 0).map(|place| ends.mark(place)).unwrap()).collect();
+            jobs.iter().map(|job| ends.note(&job.id, job.attempt, 0).map(|cell| ends.mark(cell)).unwrap()).collect();
         marks[1..].iter().for_each(|mark| note_end(mark, NULL));
         let mut heirs = Heirs::new(left.place());
         let now = Instant::now();
@@ -387,8 +396,8 @@ mod tests {
         let results =
             ["7", "null", &format!("\"{}\"", "x".repeat(RESULT_BYTES_MAX - 2)), &"8".repeat(RESULT_BYTES_MAX + 1)];
         for (job, result) in jobs.iter().zip(results) {
-            let place = ends.note(&job.id, 1, 60_000).unwrap();
-            note_end(&ends.mark(place), result.as_bytes());
+            let cell = ends.note(&job.id, 1, 60_000).unwrap();
+            note_end(&ends.mark(cell), result.as_bytes());
         }
         die(ends);
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 3);
@@ -425,8 +434,8 @@ mod tests {
     fn an_end_that_comes_after_the_lease_was_ended_is_refused() {
         let (left, jobs) = Left::new(1);
         let mut ends = left.ends();
-        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
-        note_end(&ends.mark(place), NULL);
+        let cell = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(cell), NULL);
         die(ends);
         left.store.leave(&left.runner).unwrap();
         let day = Duration::from_secs(86_400);
@@ -440,8 +449,8 @@ mod tests {
     fn files_of_other_stores_and_folders_of_others_are_left_alone() {
         let (left, jobs) = Left::new(1);
         let mut ends = Ends::create(&left.place(), "redis://elsewhere", &left.runner).unwrap();
-        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
-        note_end(&ends.mark(place), NULL);
+        let cell = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(cell), NULL);
         let path = die(ends);
         fs::write(left.place().join("short.ends"), "{").unwrap();
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now() + 4 * LEASE), 0);
@@ -459,27 +468,41 @@ mod tests {
     fn a_runner_that_leaves_takes_its_file_along_unless_the_store_was_not_told_of_an_end() {
         let (left, jobs) = Left::new(1);
         let mut ends = left.ends();
-        let place = ends.note(&jobs[0].id, 1, 0).unwrap();
-        note_end(&ends.mark(place), NULL);
+        let cell = ends.note(&jobs[0].id, 1, 0).unwrap();
+        note_end(&ends.mark(cell), NULL);
         let path = ends.path.clone();
         drop(ends);
         assert_eq!(left.settle(&mut Heirs::new(left.place()), Instant::now()), 1);
         fs::remove_file(&path).unwrap();
         let mut ends = left.ends();
-        let place = ends.note("7", 1, 0).unwrap();
-        ends.forget(place);
+        let cell = ends.note("7", 1, 0).unwrap();
+        ends.forget(cell);
         drop(ends);
         assert_eq!(fs::read_dir(left.place()).unwrap().count(), 0);
     }
 
     #[test]
-    fn jobs_beyond_the_places_have_none() {
+    fn files_of_starts_that_were_killed_are_removed() {
+        let (left, _) = Left::new(0);
+        make_private(&left.place()).unwrap();
+        let made = |name: &str, age: Duration| {
+            let path = left.place().join(name);
+            File::create(&path).unwrap().set_modified(std::time::SystemTime::now() - age).unwrap();
+            path
+        };
+        let old = [made("killed.ends.new", BEGUN), made("starts.ends.new", Duration::ZERO), made("other.new", BEGUN)];
+        left.settle(&mut Heirs::new(left.place()), Instant::now());
+        assert_eq!(old.map(|path| path.exists()), [false, true, true]);
+    }
+
+    #[test]
+    fn jobs_beyond_the_cells_have_none() {
         let (left, _) = Left::new(0);
         let mut ends = left.ends();
         assert_eq!(ends.note(&"x".repeat(ID_BYTES_MAX + 1), 1, 0), None);
-        let places: Vec<_> = (0..PLACES).map(|nr| ends.note(&nr.to_string(), 1, 0).unwrap()).collect();
+        let cells: Vec<_> = (0..CELLS).map(|nr| ends.note(&nr.to_string(), 1, 0).unwrap()).collect();
         assert_eq!(ends.note("one more", 1, 0), None);
-        ends.forget(places[7]);
+        ends.forget(cells[7]);
         assert!(ends.note("one more", 1, 0).is_some());
     }
 }

@@ -30,7 +30,7 @@ use self::functions::Functions;
 use self::shared::{Inbox, News, Note, Shared};
 use self::threads::Threads;
 use crate::cron::CronEntry;
-use crate::ends::{Ends, Place};
+use crate::ends::{Cell, Ends};
 use crate::facts::{JobsLapsed, JobsUnsettled, ToolMissing};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{Claimed, Ending, JobId, Millis, Settled, State, settle};
@@ -249,7 +249,7 @@ struct RunningJob {
     job: Claimed,
     id: WorkId,
     /// In the file of ends.
-    place: Option<Place>,
+    cell: Option<Cell>,
     since: Instant,
     /// True once it was found to have begun.
     has_begun: bool,
@@ -277,8 +277,8 @@ struct Loop {
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
     ends: Option<Ends>,
-    /// Places of those that are settled.
-    places: Vec<Place>,
+    /// Cells of those that are settled.
+    cells: Vec<Cell>,
     look_at: Instant,
 }
 
@@ -310,7 +310,7 @@ impl Loop {
             running: HashMap::new(),
             noted: HashMap::new(),
             settled: Vec::new(),
-            places: Vec::new(),
+            cells: Vec::new(),
             look_at: now,
             shared,
         }
@@ -407,7 +407,7 @@ impl Loop {
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
         let (settled, keep) = (std::mem::take(&mut self.settled), Some(self.shared.config.keep));
-        let places = std::mem::take(&mut self.places);
+        let cells = std::mem::take(&mut self.cells);
         let report = Report { noted: noted.values().cloned().collect(), settled, keep };
         self.runner.round += 1;
         let round = self.shared.store.round(&self.runner, &report, &want, self.shared.store.now());
@@ -418,7 +418,7 @@ impl Loop {
                 self.shared.works(LOOP);
                 self.shared.found_damaged(&round.damaged);
                 if let Some(ends) = &mut self.ends {
-                    places.into_iter().for_each(|place| ends.forget(place));
+                    cells.into_iter().for_each(|cell| ends.forget(cell));
                 }
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
@@ -439,7 +439,7 @@ impl Loop {
                 self.shared.stats.lock().running = self.running.len();
             }
             Err(error) => {
-                (self.noted, self.settled, self.places) = (noted, report.settled, places);
+                (self.noted, self.settled, self.cells) = (noted, report.settled, cells);
                 self.shared.failed(LOOP, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: true }, now);
                 // Others are not to wait for one that waits for its store.
@@ -473,10 +473,10 @@ impl Loop {
                 self.settled.clear();
                 self.noted.clear();
                 // The file of the runner that is no more goes with it.
-                (self.ends, self.places) = (self.shared.ends_of(&self.runner), Vec::new());
+                (self.ends, self.cells) = (self.shared.ends_of(&self.runner), Vec::new());
                 self.machine.on(fetcher::Event::Lapsed, now);
                 for one in self.running.values_mut() {
-                    (one.is_dropped, one.place) = (true, None);
+                    (one.is_dropped, one.cell) = (true, None);
                     self.batch.pool().cancel(one.id);
                 }
             }
@@ -510,8 +510,8 @@ impl Loop {
             job: job.id.clone(),
             ran_ns: AtomicU64::new(0),
         });
-        let place = self.ends.as_mut().and_then(|ends| ends.note(&job.id, job.attempt, job.result_ms));
-        let mark = self.ends.as_ref().zip(place).map(|(ends, place)| ends.mark(place));
+        let cell = self.ends.as_mut().and_then(|ends| ends.note(&job.id, job.attempt, job.result_ms));
+        let mark = self.ends.as_ref().zip(cell).map(|(ends, cell)| ends.mark(cell));
         let now = self.shared.store.now();
         let submitted =
             self.function(&job, now).and_then(|function| work::of(&job, function, mark, self.batch.pool(), reply, now));
@@ -523,7 +523,7 @@ impl Loop {
                 let running = RunningJob {
                     job,
                     id,
-                    place,
+                    cell,
                     since: Instant::now(),
                     has_begun: false,
                     is_put_back: false,
@@ -534,7 +534,7 @@ impl Loop {
             }
             Err(ending) => {
                 self.permits.give_back(1);
-                self.places.extend(place);
+                self.cells.extend(cell);
                 let ending = self.put_off_unknown(&job, ending);
                 self.settle(&job, ending);
             }
@@ -552,7 +552,7 @@ impl Loop {
         let Some(one) = self.running.remove(&key) else { return };
         self.shared.stats.lock().running = self.running.len();
         if one.is_dropped {
-            self.places.extend(one.place);
+            self.cells.extend(one.cell);
             return self.machine.on(fetcher::Event::Dropped, Instant::now());
         }
         let ending = match outcome {
@@ -560,7 +560,7 @@ impl Loop {
             Outcome::Refused(Refusal::Cancelled) if one.is_put_back => Ending::CutOff { reason: NOT_BEGUN.to_owned() },
             outcome => answer::ending(&one.job, outcome, self.shared.store.now()),
         };
-        self.places.extend(one.place);
+        self.cells.extend(one.cell);
         let ending = self.put_off_unknown(&one.job, ending);
         if let Some(ran) = ran.filter(|_| !matches!(ending, Ending::PutOff { .. })) {
             let label = self.label_of(&one.job.tool);

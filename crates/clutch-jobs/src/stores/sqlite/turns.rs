@@ -1,11 +1,11 @@
 //! Turns of those who write one file: nobody waits for long because others come again and again.
 //!
 //! SQLite has one writer at a time, and no queue: whoever finds the file locked looks again after ever longer pauses, so who
-//! comes back at once is nearly always first. Here, who has waited for [`EAGER`] takes a place in a queue, and all others look
+//! comes back at once is nearly always first. Here, who has waited for [`EAGER`] takes a ticket of a queue, and all others look
 //! at that before they try. So long as nobody has waited for long there is no queue, which would cost a switch of processes
 //! for each write.
 //!
-//! A place is a lock on one byte far beyond the end of the database file (an open file description lock, see locks.rs): it
+//! A ticket is a lock on one byte far beyond the end of the database file (an open file description lock, see locks.rs): it
 //! ends with its holder, however that ends, and needs no file of its own. The queue is a courtesy, and SQLite's own lock
 //! alone protects the file: programs that do not know the queue may go first, and one that stands still in it is passed by.
 
@@ -20,18 +20,18 @@ use clutch_wire::forked::Tracked;
 
 use super::locks::{any_lock, try_lock, unlock};
 
-/// Who has waited for so long takes a place.
+/// Who has waited for so long takes a ticket.
 const EAGER: Duration = Duration::from_millis(100);
 
 /// Pause of the first in the queue between two tries; of the others between two looks, by how long they have waited.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
-/// A holder of the first place who has had it for so long may stand still, and is passed by.
+/// A holder of the first ticket who has had it for so long may stand still, and is passed by.
 const COURTESY: Duration = Duration::from_secs(1);
 
-/// The bytes of the places, from the first on: SQLite locks none above 2³¹, and no file is as large.
-const PLACES: Range<u64> = 1 << 62..i64::MAX as u64;
+/// The bytes of the tickets, from the first on: SQLite locks none above 2³¹, and no file is as large.
+const TICKETS: Range<u64> = 1 << 62..i64::MAX as u64;
 
 /// What to do for a turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,35 +46,35 @@ enum Step {
 /// The wait for one turn: pure.
 struct Wait {
     since: Instant,
-    has_place: bool,
-    /// The place before one's own that was seen last, and since when.
+    has_ticket: bool,
+    /// The ticket before one's own that was seen last, and since when.
     before: Option<(u64, Instant)>,
     is_tried: bool,
 }
 
 impl Wait {
     fn new(now: Instant) -> Wait {
-        Wait { since: now, has_place: false, before: None, is_tried: false }
+        Wait { since: now, has_ticket: false, before: None, is_tried: false }
     }
 
-    /// `before`: the first place that another has, before one's own where there is one.
+    /// `before`: the first ticket that another has, before one's own where there is one.
     fn step(&mut self, before: Option<u64>, at_most: Duration, now: Instant) -> Step {
         let waited = now.saturating_duration_since(self.since);
-        self.before = before.map(|place| match self.before {
-            Some((seen, since)) if seen == place => (place, since),
-            _ => (place, now),
+        self.before = before.map(|ticket| match self.before {
+            Some((seen, since)) if seen == ticket => (ticket, since),
+            _ => (ticket, now),
         });
         let is_stuck = self.stuck(now).is_some();
         if !self.is_tried && (before.is_none() || is_stuck) {
             self.is_tried = true;
-            return Step::Try(if self.has_place { Duration::ZERO } else { EAGER.saturating_sub(waited) });
+            return Step::Try(if self.has_ticket { Duration::ZERO } else { EAGER.saturating_sub(waited) });
         }
         self.is_tried = false;
         if waited >= at_most {
             return Step::GiveUp;
         }
-        if !self.has_place && waited >= EAGER {
-            self.has_place = true;
+        if !self.has_ticket && waited >= EAGER {
+            self.has_ticket = true;
             return Step::Take;
         }
         Step::Pause(match before {
@@ -83,9 +83,9 @@ impl Wait {
         })
     }
 
-    /// The place before one's own whose holder has had it for too long.
+    /// The ticket before one's own whose holder has had it for too long.
     fn stuck(&self, now: Instant) -> Option<u64> {
-        self.before.filter(|(_, since)| now.saturating_duration_since(*since) >= COURTESY).map(|(place, _)| place)
+        self.before.filter(|(_, since)| now.saturating_duration_since(*since) >= COURTESY).map(|(ticket, _)| ticket)
     }
 }
 
@@ -95,17 +95,17 @@ pub struct Turns {
     /// Of one's own, from the first turn on: locks of one open file do not keep each other out. None within: it takes no
     /// part.
     file: OnceCell<Option<Tracked>>,
-    /// A place whose holder was passed by last.
+    /// A ticket whose holder was passed by last.
     stuck: Option<u64>,
 }
 
-/// A place in the queue, until it is dropped.
-struct Place<'a> {
+/// A ticket in the queue, until it is dropped.
+struct Ticket<'a> {
     file: &'a Tracked,
     at: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         unlock(self.file, self.at);
     }
@@ -130,32 +130,32 @@ impl Turns {
         mut lock: impl FnMut(Duration) -> Result<bool, E>,
     ) -> Result<Option<Duration>, E> {
         let mut wait = Wait::new(Instant::now());
-        let mut place: Option<Place<'_>> = None;
+        let mut ticket: Option<Ticket<'_>> = None;
         let (file, mut stuck) = (self.file(path), self.stuck);
         let waited = loop {
-            let before = before(file, place.as_ref(), &mut stuck);
+            let before = before(file, ticket.as_ref(), &mut stuck);
             match wait.step(before, at_most, Instant::now()) {
                 Step::Try(time) => {
                     if lock(time)? {
                         break None;
                     }
                 }
-                Step::Take => place = file.and_then(take),
+                Step::Take => ticket = file.and_then(take),
                 Step::Pause(time) => std::thread::sleep(time),
                 Step::GiveUp => break Some(wait.since.elapsed()),
             }
             stuck = wait.stuck(Instant::now()).or(stuck);
         };
-        drop(place);
+        drop(ticket);
         self.stuck = stuck;
         Ok(waited)
     }
 }
 
-/// The first place that another has, before one's own where there is one; that of a holder who is stuck does not count.
-fn before(file: Option<&Tracked>, own: Option<&Place<'_>>, stuck: &mut Option<u64>) -> Option<u64> {
-    let (file, end) = (file?, own.map_or(PLACES.end, |place| place.at));
-    let first = first_taken(file, PLACES.start..end);
+/// The first ticket that another has, before one's own where there is one; that of a holder who is stuck does not count.
+fn before(file: Option<&Tracked>, own: Option<&Ticket<'_>>, stuck: &mut Option<u64>) -> Option<u64> {
+    let (file, end) = (file?, own.map_or(TICKETS.end, |ticket| ticket.at));
+    let first = first_taken(file, TICKETS.start..end);
     if first.is_some() && first == *stuck {
         return first_taken(file, first? + 1..end);
     }
@@ -176,14 +176,14 @@ fn first_taken(file: &Tracked, mut within: Range<u64>) -> Option<u64> {
 }
 
 /// Behind all others.
-fn take(file: &Tracked) -> Option<Place<'_>> {
-    let mut at = PLACES.start;
+fn take(file: &Tracked) -> Option<Ticket<'_>> {
+    let mut at = TICKETS.start;
     loop {
-        while let Some(taken) = any_lock(file, at..PLACES.end) {
+        while let Some(taken) = any_lock(file, at..TICKETS.end) {
             at = taken + 1;
         }
         match try_lock(file, at) {
-            Ok(true) => return Some(Place { file, at }),
+            Ok(true) => return Some(Ticket { file, at }),
             // Another was first.
             Ok(false) => {}
             Err(_) => return None,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_waits_sqlite_itself_is_asked_and_later_a_place_taken() {
+    fn where_nobody_waits_sqlite_itself_is_asked_and_later_a_ticket_taken() {
         let mut waiting = Waiting::new();
         assert_eq!(waiting.step(None, 0), Step::Try(EAGER));
         assert_eq!(waiting.step(None, 100), Step::Take);
@@ -252,13 +252,13 @@ mod tests {
 
     /// Two who wait, one behind the other, and a third that comes when the file is free: the first is first.
     #[test]
-    fn places_are_in_order_and_end_with_their_holders() {
+    fn tickets_are_in_order_and_end_with_their_holders() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [first, second, mut third] = [Turns::default(), Turns::default(), Turns::default()];
-        let seen = |of: &Turns, place: Option<&Place<'_>>| before(of.file(file.path()), place, &mut None);
+        let seen = |of: &Turns, ticket: Option<&Ticket<'_>>| before(of.file(file.path()), ticket, &mut None);
         let one = take(first.file(file.path()).unwrap()).unwrap();
         let two = take(second.file(file.path()).unwrap()).unwrap();
-        assert_eq!((one.at, two.at), (PLACES.start, PLACES.start + 1));
+        assert_eq!((one.at, two.at), (TICKETS.start, TICKETS.start + 1));
         assert_eq!((seen(&first, Some(&one)), seen(&second, Some(&two))), (None, Some(one.at)));
         assert_eq!(seen(&third, None), Some(one.at), "whatever the kernel tells first");
         assert_eq!(
@@ -277,8 +277,8 @@ mod tests {
                 });
                 assert_eq!(waited, Ok(None));
             });
-            let third_place = || any_lock(second.file(file.path()).unwrap(), two.at + 1..PLACES.end);
-            while third_place().is_none() {
+            let third_ticket = || any_lock(second.file(file.path()).unwrap(), two.at + 1..TICKETS.end);
+            while third_ticket().is_none() {
                 std::thread::yield_now();
             }
             tell.send("second").unwrap();
