@@ -38,8 +38,9 @@ const INHERIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which entries of periodic jobs are read that the store keeps.
 const SCHEDULES_INTERVAL: Duration = Duration::from_secs(2);
 
-/// They are counted at most for this part of the time: 1 of so many.
+/// They are counted at most for this part of the time, 1 of so many: while somebody looks, and while nobody does.
 const COUNT_SHARE: u32 = 20;
+const UNSERVED_SHARE: u32 = 100;
 
 /// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
@@ -146,8 +147,9 @@ impl Counts {
     /// When they are to be counted next.
     fn due_at(&self, now: Instant) -> Instant {
         let is_looked_at = self.looked_at.is_some_and(|at| now < at + LOOKED_FOR);
-        let interval = if is_looked_at { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
-        self.counted_at.map_or(now, |at| at + interval.max(self.took * COUNT_SHARE))
+        let (interval, share) =
+            if is_looked_at { (COUNT_INTERVAL, COUNT_SHARE) } else { (UNSERVED_INTERVAL, UNSERVED_SHARE) };
+        self.counted_at.map_or(now, |at| at + interval.max(self.took * share))
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -542,8 +544,9 @@ mod tests {
         let counted = |took| Counts { counted_at: Some(now), took, looked_at: Some(now), ..Counts::default() };
         assert_eq!(counted(Duration::from_millis(1)).due_at(now), now + COUNT_INTERVAL);
         assert_eq!(counted(Duration::from_secs(2)).due_at(now), now + Duration::from_secs(40));
-        let unseen = Counts { looked_at: None, ..counted(Duration::from_secs(1)) };
-        assert_eq!(unseen.due_at(now), now + UNSERVED_INTERVAL);
+        let unseen = |took| Counts { looked_at: None, ..counted(took) };
+        assert_eq!(unseen(Duration::from_millis(100)).due_at(now), now + UNSERVED_INTERVAL);
+        assert_eq!(unseen(Duration::from_secs(2)).due_at(now), now + Duration::from_secs(200));
     }
 
     #[test]
