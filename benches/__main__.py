@@ -1,4 +1,4 @@
-"""`python -m benches [SUITE] [ROW …] [--quick] [--rounds N] [--json] [--html FILE]`: Clutch beside its peers."""
+"""`python -m benches [SUITE] [ROW …] [--exact] [--quick] [--rounds N] [--json] [--html FILE]`: Clutch beside peers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> int:
     asked = arguments()
     size = QUICK if asked.quick else FULL
     size = replace(size, usual=asked.rounds, slow=asked.rounds, fine=asked.rounds) if asked.rounds else size
-    rows = chosen(asked.names, size)
+    rows = chosen(asked.names, size, asked.exact)
     tell(line())
     played: dict[str, Played] = {}
     others: list[Report] = []
@@ -55,6 +55,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     known = "; ".join(f"{suite}: {' '.join(rows(FULL))}" for suite, rows in SUITES.items())
     parser.add_argument("names", nargs="*", metavar="SUITE or ROW", help=f"all, or some of: {known}")
+    parser.add_argument(
+        "--exact", action="store_true", help="only rows of these very names, not `drain-default` for drain"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, in minutes")
     parser.add_argument("--rounds", type=int, help=f"of each row; {FULL.usual} in most by default")
     parser.add_argument("--json", action="store_true", help="print all that was measured as JSON")
@@ -66,15 +69,15 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-def chosen(names: list[str], size: Size) -> Rows:
-    """`serve` is all of a suite, `serve tail` a row of it, `scale` all rows whose names begin so."""
+def chosen(names: list[str], size: Size, is_exact: bool = False) -> Rows:
+    """`serve` is all of a suite, `serve tail` a row of it, `scale` all rows whose names begin so, unless `is_exact`."""
     suites = [name for name in names if name in SUITES] or list(SUITES)
     wanted = [name for name in names if name not in SUITES]
     return {
         f"{suite} {name}": row
         for suite in suites
         for name, row in SUITES[suite](size).items()
-        if not wanted or any(answers(name, one) for one in wanted)
+        if not wanted or any(name == one if is_exact else answers(name, one) for one in wanted)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,14 @@ def test_rows_are_chosen_by_suite_by_name_and_by_how_they_begin() -> None:
     assert {name.split()[0] for name in launcher.chosen([], QUICK)} == {"calls", "serve", "jobs"}
     assert list(launcher.chosen(["serve", "memory"], FULL)) == ["serve memory"]
     assert set(launcher.chosen(["life"], FULL)) == {"serve life-reload", "serve life-recycle", "serve life-kill"}
+    assert set(launcher.chosen(["jobs", "drain", "enqueue"], FULL, True)) == {"jobs drain", "jobs enqueue"}
+
+
+def test_make_bench_jobs_names_rows_that_there_are() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    (words,) = (line.split() for line in makefile.splitlines() if "--exact $(ARGS)" in line)
+    names = words[words.index("jobs") : words.index("--exact")]
+    assert len(launcher.chosen(names, FULL, True)) == len(names) - 1
 
 
 def test_contenders_of_a_row_have_names_of_their_own() -> None:
