@@ -118,7 +118,8 @@ class Jobs:
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
         if not isinstance(url, str):
-            raise ConfigError(f"{url!r} is not the URL of a store; allowed is text such as sqlite:///jobs.db")
+            hint = "; is the variable set that it comes from?" if url is None else ""
+            raise ConfigError(f"{url!r} is not the URL of a store; allowed is text such as sqlite:///jobs.db{hint}")
         try:
             self.url = under_folder(url)
         except FileNotFoundError:

@@ -72,7 +72,17 @@ static KINDS: [Kind; 3] = [
 
 fn kind_of(url: &str) -> Result<&'static Kind> {
     let scheme = url.split_once("://").unwrap_or_default().0;
-    KINDS.iter().find(|kind| (kind.has_scheme)(scheme)).ok_or_else(|| unknown(scheme, url))
+    let kind = named(scheme).ok_or_else(|| unknown(scheme, url))?;
+    // It would be a part of the name of a file.
+    if url.trim() != url {
+        let scheme = format!("{scheme}://…");
+        return Err(StoreError::Refused(format!("'{scheme}' has a space at its beginning or end: remove it")));
+    }
+    Ok(kind)
+}
+
+fn named(scheme: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| (kind.has_scheme)(scheme))
 }
 
 /// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows,
@@ -135,5 +145,59 @@ fn unknown(scheme: &str, url: &str) -> StoreError {
         // The rest of a URL may hold a password.
         _ => &format!("{scheme}://…"),
     };
-    StoreError::Refused(format!("'{shown}' is not the URL of a store; allowed: {ALLOWED}"))
+    let meant = meant(scheme, url).map_or_else(String::new, |meant| format!("; {meant}"));
+    StoreError::Refused(format!("'{shown}' is not the URL of a store; allowed: {ALLOWED}{meant}"))
+}
+
+/// Returns what to write for a URL that is nearly one.
+fn meant(scheme: &str, url: &str) -> Option<String> {
+    let did_you = |meant: String| Some(format!("did you mean {meant}?"));
+    let small = scheme.to_lowercase();
+    if url.trim().is_empty() {
+        return Some("it is empty: is the variable set that it comes from?".to_owned());
+    }
+    if !scheme.is_empty() {
+        let near = if small == "sqlite3" { "sqlite" } else { small.trim() };
+        return named(near).and_then(|_| did_you(format!("{near}://…")));
+    }
+    if url.contains('@') {
+        return None; // it may hold a password
+    }
+    match url.split_once(':') {
+        Some((scheme, path)) if scheme.eq_ignore_ascii_case("sqlite") => did_you(format!("sqlite:///{path}")),
+        Some((scheme, host)) if named(&scheme.to_lowercase()).is_some() => {
+            did_you(format!("{}://{}", scheme.to_lowercase(), host.trim_start_matches('/')))
+        }
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => did_you(format!("redis://{url}/0")),
+        None if url.contains(['.', '/']) => did_you(format!("sqlite:///{url}")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nearly_a_url_is_told_with_what_was_meant() {
+        for (given, words) in [
+            ("sqlite:jobs.db", "did you mean sqlite:///jobs.db?"),
+            ("sqlite:/var/jobs.db", "did you mean sqlite:////var/jobs.db?"),
+            ("jobs.db", "did you mean sqlite:///jobs.db?"),
+            ("SQLITE:///jobs.db", "did you mean sqlite://…?"),
+            ("sqlite3:///jobs.db", "did you mean sqlite://…?"),
+            ("redis:/localhost", "did you mean redis://localhost?"),
+            ("Redis:localhost:6379", "did you mean redis://localhost:6379?"),
+            ("localhost:6379", "did you mean redis://localhost:6379/0?"),
+            ("", "it is empty: is the variable set that it comes from?"),
+            (" ", "it is empty"),
+            (" sqlite:///jobs.db", "did you mean sqlite://…?"),
+            ("sqlite:///jobs.db ", "has a space at its beginning or end: remove it"),
+            ("postgres://u:hunter2@host", "redis://host:port/db, sidekiq://host:port/db"),
+            ("redis:u:hunter2@host", "sidekiq://host:port/db"),
+        ] {
+            let refused = offers(given).unwrap_err().to_string();
+            assert!(refused.contains(words) && !refused.contains("hunter2"), "{given}: {refused}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clutch import _core
@@ -194,6 +194,7 @@ class Image:
         self._check_gil()
         if not self._makes_instance():
             self._find_marked(self.found)
+            self._check_queues(self.options.get("queues") or ())
 
     def _check_patched(self) -> None:
         """Checks for code that gevent has patched: it waits in a hub, which only the main thread has. Raises LoadError
@@ -335,6 +336,19 @@ class Image:
                 if is_certain:
                     raise LoadError(f"tool {name!r}: {problem}")
                 self.warnings.append(f"tool {name!r}: {problem}")
+
+    def _check_queues(self, taken: Sequence[str]) -> None:
+        """Warns if its tools name queues of which none is taken from: `--queues` was forgotten."""
+        named: dict[str, list[str]] = {}
+        for name, tool in self.known.items():
+            if tool.options.job.queue is not None:
+                named.setdefault(tool.options.job.queue, []).append(name)
+        if taken and named and not named.keys() & set(taken):
+            queues = "; ".join(f"{queue} ({', '.join(sorted(tools)[:3])})" for queue, tools in sorted(named.items()))
+            self.warnings.append(
+                f"no job of these queues runs here, which tools name: {queues}; jobs are taken from {', '.join(taken)} "
+                f"only: add --queues {','.join([*taken, *sorted(named)])}, unless another process takes from them"
+            )
 
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:

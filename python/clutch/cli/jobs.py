@@ -20,7 +20,7 @@ from clutch.cli.flags import as_json
 from clutch.cli.habits import CommandWithHabits
 from clutch.cli.habits_of_queues import COMMANDS, OF_JOBS
 from clutch.cli.jobs_arguments import check_arguments, json_arguments, tool_of, words
-from clutch.cli.jobs_shown import job_row, print_json, print_table, queue_row
+from clutch.cli.jobs_shown import job_row, moment, print_json, print_table, queue_row
 from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import printable
 from clutch.config.layers import nearest
@@ -160,7 +160,9 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
         # Of a job alone nothing is said of others.
         is_said = bool(value) if field.name in ("after_count", "waits_for") else value not in (None, (), {})
         if field.name != "errors" and is_said:
-            text = str(value) if isinstance(value, str | datetime) else json.dumps(value)
+            text = (
+                value if isinstance(value, str) else moment(value) if isinstance(value, datetime) else json.dumps(value)
+            )
             click.echo(f"{field.name:13} {printable(text)}")
     for error in found.errors:
         head = f"attempt {error.attempt}, {error.at:%Y-%m-%d %H:%M:%S} UTC, {error.kind}: {error.message}"

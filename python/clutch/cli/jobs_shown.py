@@ -83,5 +83,11 @@ def print_table(rows: Iterable[tuple[str, ...]]) -> None:
     click.echo("\n".join(aligned(tuple(map(printable, row)) for row in rows)))
 
 
+def moment(time: datetime) -> str:
+    """Returns a time, and how far it is from now: `2026-05-01 12:00:00 UTC (3m ago)`."""
+    away = (time - datetime.now(UTC)).total_seconds()
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC ({f'in {age(away)}' if away > 0 else f'{age(-away)} ago'})"
+
+
 def since(time: datetime) -> str:
     return age(max(0.0, (datetime.now(UTC) - time).total_seconds()))

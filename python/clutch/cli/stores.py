@@ -49,7 +49,10 @@ def shown(given: str) -> str:
 
 
 def example(given: str | None) -> str:
-    """The URL that was meant, if a file was."""
+    """The URL that was meant, if a file or a server was."""
+    scheme = (given or "").partition(":")[0]
+    if scheme in ("redis", "rediss", "sidekiq"):
+        return f"{scheme}://localhost:6379/0"
     path = (given or "").removeprefix("sqlite:")
     is_file = NAME_OR_PATH.fullmatch(path) and ("." in path or "/" in path or path != given)
     return f"sqlite:///{path}" if is_file else "sqlite:///jobs.db"

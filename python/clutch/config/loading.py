@@ -38,6 +38,10 @@ class Config:
         """The fronts whose work comes out of a store: `store` is its URL."""
         return {name: core for name, core in self.fronts.items() if runs_jobs(core)}
 
+    def queues_of(self, pool: str) -> list[str]:
+        """Returns the queues from which its fronts take jobs."""
+        return [queue for core in self.jobs.values() if core["pool"] == pool for queue, _ in core["queues"]]
+
     @property
     def warnings(self) -> list[str]:
         of_pools = [f"pools.{pool.name}: {warning}" for pool in self.pools for warning in pool.warnings]
@@ -110,6 +114,7 @@ def compose(
     report.raise_if_any()
     for pool in config.pools:
         pool.core["development"] = development
+        pool.core["launch"]["queues"] = config.queues_of(pool.name)
     return config
 
 

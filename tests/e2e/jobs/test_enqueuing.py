@@ -91,7 +91,7 @@ def test_keys_and_queues_have_limits(jobs: Jobs) -> None:
         ):
             jobs.enqueue(send, "ann", key="ann", key_rate=wrong)
     for wrong in ("0/s", "10001/s"):
-        with pytest.raises(ValueError, match="rate .*: allowed are a number from 1 to 10,000"):
+        with pytest.raises(ValueError, match=r"rate .*: allowed are a number from 1 to 10,000"):
             jobs.limit("mail", rate=wrong)
     with pytest.raises(ValueError, match="key_limit 0: allowed are whole numbers from 1 to 4"):
         jobs.enqueue(send, "ann", key="ann", key_limit=0)

@@ -162,3 +162,55 @@ def test_lists_show_arguments_as_a_call_and_mark_what_is_cut(tmp_path: Path) -> 
     jobs.enqueue("send", "ann", 7, text="x" * 100)
     shown = command("jobs", "list", "--store", jobs.url, cwd=tmp_path).stdout
     assert shown.splitlines()[1].endswith(f'  "ann", 7, text="{"x" * 43}…'), shown
+
+
+QUEUES = """
+from clutch import tool
+
+@tool(queue="images")
+def shrink(): ...
+
+@tool(queue="mail")
+def send(): ...
+"""
+
+
+@pytest.mark.parametrize(("taken", "is_told"), [("default", True), ("default,mail", False)])
+def test_a_worker_that_takes_from_no_queue_of_its_tools_says_so(tmp_path: Path, taken: str, is_told: bool) -> None:
+    (tmp_path / "shop.py").write_text(QUEUES)
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    with Dispatcher(tmp_path, [*COMMAND, "work", "shop", "--store", store, "--queues", taken]) as server:
+        server.wait_ready("work")
+        said = "no job of these queues runs here, which tools name: images (shrink); mail (send); jobs are taken from"
+        assert (f"{said} default only: add --queues default,images,mail" in server.err.text) == is_told
+
+
+def test_times_are_shown_with_how_far_they_are(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    job = jobs.enqueue("send", in_=7200)
+    shown = command("jobs", "show", job, "--store", jobs.url, cwd=tmp_path).stdout
+    assert re.search(r"^created_at    \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+s ago\)$", shown, re.MULTILINE), shown
+    assert re.search(r"^scheduled_at  .* UTC \(in 2h\)$", shown, re.MULTILINE), shown
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:///folder", "it is a folder: name a file in it, such as jobs.db"),
+        ("sqlite:///jobs.db ", "has a space at its beginning or end: remove it"),
+        ("", "it is empty: is the variable set that it comes from?"),
+        ("sqlite:jobs.db", "did you mean sqlite:///jobs.db?"),
+    ],
+)
+def test_a_url_that_is_nearly_right_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(clutch.ClutchError, match=re.escape(words)):
+        clutch.Jobs(url).enqueue("send")
+
+
+def test_a_server_that_is_nearly_named_is_answered_with_its_url(tmp_path: Path) -> None:
+    done = command("jobs", "stats", "--store", "redis:/localhost", cwd=tmp_path)
+    assert (done.returncode, "give one, such as redis://localhost:6379/0" in done.stderr) == (2, True), done.stderr

@@ -315,6 +315,10 @@ fn unopened(store: &str, path: &Path, error: rusqlite::Error) -> StoreError {
             let reason = format!("there is no folder {}", folder.display());
             StoreError::Unavailable { store: store.to_owned(), reason }
         }
+        _ if path.is_dir() => {
+            let reason = "it is a folder: name a file in it, such as jobs.db".to_owned();
+            StoreError::Unusable { store: store.to_owned(), reason }
+        }
         _ => told(store, error),
     }
 }
