@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from clutch._dispatcher.event_log import LEAVES, running
+from clutch._dispatcher.event_log import LEAVES, running, wait
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,3 +28,8 @@ def test_every_reason_to_leave_is_on_the_page_of_operators():
 def test_a_worker_that_ran_nothing_was_idle_or_starting():
     assert running({"running": [], "served": True}) == "; it was idle"
     assert running({"running": [], "served": False}) == "; it was starting"
+
+
+def test_delays_of_attempts_are_told_in_their_largest_unit():
+    told = {1.0: "1 s", 1.46: "1.5 s", 22.4: "22 s", 119: "119 s", 180: "3 min", 7200: "2 h", 172_800: "2 days"}
+    assert {given: wait(given) for given in told} == told

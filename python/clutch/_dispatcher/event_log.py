@@ -92,6 +92,14 @@ def seconds(given: float) -> str:
     return f"{given:.0f} s" if given >= 10 else f"{given:.3f} s"
 
 
+def wait(given: float) -> str:
+    """Returns a delay in its largest unit: `1.5 s`, `22 s`, `3 min`, `6 h`."""
+    for unit, length in (("days", 172_800), ("h", 7200), ("min", 120)):
+        if given >= length:
+            return f"{given / (length / 2):.0f} {unit}"
+    return f"{given:.1f}".removesuffix(".0") + " s" if given < 10 else f"{given:.0f} s"
+
+
 def gone(event: Event) -> Line:
     if event["left"] is not None and not event["running"]:
         return logging.INFO, f"{worker(event)}: gone: {LEAVES[event['left']]}"
@@ -114,7 +122,7 @@ def job_failed(event: Event) -> str:
     """`job 7 (send, queue mail), attempt 2 of 21: ValueError: no; next in 16 s`."""
     error = printable(event["error"].partition("\n")[0])
     why = f": {printable(event['reason'])}" if event["reason"] else ""
-    then = f"it is dead{why}" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
+    then = f"it is dead{why}" if event["next_s"] is None else f"next attempt in {wait(event['next_s'])}"
     attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
     job = f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])})"
     return f"{job}, {attempt}: {error}; {then}"
