@@ -124,6 +124,12 @@ OF_JOBS = (
     Habit(("-a", "--kwargs", "-k"), "Celery", "write --args 'TEXT'"),
     Habit(("--countdown", "--delay", "--eta"), "Celery", "write --in TIME"),
     Habit(("--max-retries",), "other job queues", "write --retry N"),
+    Habit(
+        ("--set",),
+        "clutch work",
+        "what that process was given is in its log; for entries that others see, write [cron.NAME] into a config, or "
+        "use jobs.schedule(…)",
+    ),
     Habit(tuple(f"-{digit}" for digit in range(10)), "a negative number", "write -- before values that begin with -"),
 )
 

@@ -439,6 +439,7 @@ def say_of_queue(queue: str, text: str, as_json: bool, **changed: Any) -> None:
         click.echo(text)
 
 
+OF_ONE_PROCESS = "those that `clutch work --set 'cron.…'` was given are known to that process alone, and in its log"
 CRON_CHANGES: dict[str, tuple[Callable[[Jobs, str], object], str]] = {
     "pause": (Jobs.pause_schedule, "paused"),
     "resume": (Jobs.resume_schedule, "resumed"),
@@ -472,7 +473,7 @@ def cron(config: str | None, store: str | None, as_json: bool, **changes: str | 
     if as_json:
         print_json([values for values, _ in rows])
     elif not rows:
-        click.echo("no periodic jobs", err=True)
+        click.echo(f"no periodic jobs; {OF_ONE_PROCESS}", err=True)
     else:
         heads = ("name", "when", "tool", "queue", "store", "from", "next", "")
         print_table([heads, *(row for _, row in rows)])

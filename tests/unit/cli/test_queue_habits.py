@@ -50,6 +50,7 @@ def test_options_of_other_workers_are_answered(typed: list[str], words: str) -> 
         (["delete", "-f"], "write --yes"),
         (["enqueue", "mul", "-1"], "write -- before values that begin with -"),
         (["enqueue", "mul", "--countdown", "10"], "write --in 10s"),
+        (["cron", "--set", "cron.a.every=5"], "what that process was given is in its log"),
         (["top"], "no command 'top'; did you mean: clutch top"),
         (["purge"], "did you mean: clutch jobs delete --queue NAME, or --all"),
         (["failed"], "did you mean: clutch jobs dead"),
