@@ -95,14 +95,14 @@ def command(
     stay_first()
     options = pool_options(pool)
     notes: tuple[str, ...] = ()
-    taken_queues: str | tuple[str, ...] = queues or "default"
+    taken_queues: str | tuple[str, ...] = "default" if queues is None else queues
     if django is not None:
         options["env"] = {**options.get("env", {}), "DJANGO_SETTINGS_MODULE": django}
         found = taken(django, ask(django, options.get("python"), options["env"]), given_store(url))
         # It sets Django up, which modules with models need.
         targets = (OF_DJANGO, *targets)
         url, notes = found.store, found.notes
-        taken_queues = queues or found.queues
+        taken_queues = found.queues if queues is None else queues
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
     store = url_of(url)

@@ -319,6 +319,8 @@ def _queues(value: Any) -> tuple[tuple[str, int], ...]:
 
 def _queue(text: str) -> tuple[str, int]:
     name, _, weight = text.strip().rpartition(":")
+    if len(text.split()) > 1:
+        raise ValueError  # other queues separate names by spaces
     return (name, int(weight)) if name else (weight, 1)
 
 
@@ -433,7 +435,7 @@ ROOT_PATH = Kind("root path", 'a path such as "/shop", without a / at its end; o
 QUEUES = Kind(
     "queues",
     'names, or names and weights from 1 to 1000: ["critical", "default"], { critical = 3, default = 1 }, '
-    '"critical:3,default:1"',
+    '"critical:3,default:1" with commas',
     _queues,
     core=lambda queues: [list(queue) for queue in queues],
 )

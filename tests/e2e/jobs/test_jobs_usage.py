@@ -214,3 +214,9 @@ def test_a_url_that_is_nearly_right_is_answered(
 def test_a_server_that_is_nearly_named_is_answered_with_its_url(tmp_path: Path) -> None:
     done = command("jobs", "stats", "--store", "redis:/localhost", cwd=tmp_path)
     assert (done.returncode, "give one, such as redis://localhost:6379/0" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("queues", ["", "mail images", "mail,,images"])
+def test_queues_that_are_not_separated_by_commas_are_refused(tmp_path: Path, queues: str) -> None:
+    done = command("work", "job_tools", "--store", "sqlite:///jobs.db", "--queues", queues, cwd=tmp_path)
+    assert (done.returncode, '"critical:3,default:1" with commas' in done.stderr) == (2, True), done.stderr

@@ -235,6 +235,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nstore = "b"\n', "fronts.jobs.store", "no such store"),
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\npool = "b"\n', "fronts.jobs.pool", "no such pool"),
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nqueues = "a:0"\n', "fronts.jobs.queues", "invalid value"),
+        (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nqueues = "a b"\n', "fronts.jobs.queues", "invalid value"),
         (SMALL + "[fronts.grpc]\n", "fronts.grpc", "no such front"),
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "invalid value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such front"),
