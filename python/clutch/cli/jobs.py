@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,7 +135,7 @@ def show_list(jobs: Jobs, as_json: bool, wanted: dict[str, Any]) -> None:
     elif not found:
         click.echo(f"no such jobs{if_unknown(jobs, wanted)}", err=True)
     else:
-        print_table([("job", "state", "queue", "tool", "attempt", "age", ""), *map(job_row, found)])
+        print_table([("job", "state", "queue", "tool", "attempt", "age", ""), *map(job_row, found)], fits=True)
 
 
 def if_unknown(jobs: Jobs, wanted: dict[str, Any]) -> str:
@@ -251,8 +252,8 @@ def change_named(
 ) -> None:
     found = {}
     acting: Callable[[str], bool] = act or getattr(jobs, name)
-    for job, is_changed in ((job, acting(job)) for job in ids):
-        found[job] = is_changed
+    for job in ids:
+        found[job] = is_changed = checked(partial(acting, job))
         if is_changed and not as_json:
             click.echo(f"job {job} {STOPPING if name == 'cancel' and is_running(jobs, job) else done}")
     if as_json:

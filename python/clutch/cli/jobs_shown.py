@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,7 @@ from typing import Any
 import click
 
 from clutch._jobs.records import STATES
-from clutch.cli.table import age, aligned, printable
+from clutch.cli.table import age, aligned, cut, printable
 from clutch.jobs import Job, Queue
 
 ARGUMENTS_SHOWN = 60
@@ -22,10 +24,16 @@ UNSERVED = timedelta(minutes=1)
 def queue_row(queue: Queue) -> tuple[str, ...]:
     notes = ["paused"] if queue.is_paused else []
     notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
-    notes += [f"at most {queue.rate}"] if queue.rate is not None else []
+    notes += [f"at most {rate_text(queue.rate)}"] if queue.rate is not None else []
     oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
     notes += ["none runs: is it in the --queues of a `clutch work`?"] if seems_unserved(queue) else []
     return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
+
+
+def rate_text(rate: str) -> str:
+    """Returns `100/60s` as people write it: `100/m`."""
+    count, _, time = rate.partition("/")
+    return f"{count}/{ {'1s': 's', '60s': 'm', '3600s': 'h', '86400s': 'd'}.get(time, time) }"
 
 
 def seems_unserved(queue: Queue) -> bool:
@@ -61,7 +69,7 @@ def called_with(arguments: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    return text if len(text) <= ARGUMENTS_SHOWN else f"{text[: ARGUMENTS_SHOWN - 1]}…"
+    return cut(text, ARGUMENTS_SHOWN)
 
 
 def print_json(value: Any) -> None:
@@ -78,9 +86,14 @@ def simpler(value: Any) -> Any:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def print_table(rows: Iterable[tuple[str, ...]]) -> None:
+def print_table(rows: Iterable[tuple[str, ...]], fits: bool = False) -> None:
+    """`fits`: in a terminal, lines are cut to its width."""
     # What others have written into a store gives no orders to a terminal.
-    click.echo("\n".join(aligned(tuple(map(printable, row)) for row in rows)))
+    lines = aligned(tuple(map(printable, row)) for row in rows)
+    if fits and sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        lines = [cut(line, columns) for line in lines]
+    click.echo("\n".join(lines))
 
 
 def moment(time: datetime) -> str:

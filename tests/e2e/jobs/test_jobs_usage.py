@@ -10,6 +10,7 @@ import pytest
 import clutch
 from support.clutch_process import COMMAND, Dispatcher, soon
 from support.clutch_process import clutch as command
+from support.redis_server import RedisServer
 
 TOOLS = """
 import clutch
@@ -220,3 +221,11 @@ def test_a_server_that_is_nearly_named_is_answered_with_its_url(tmp_path: Path) 
 def test_queues_that_are_not_separated_by_commas_are_refused(tmp_path: Path, queues: str) -> None:
     done = command("work", "job_tools", "--store", "sqlite:///jobs.db", "--queues", queues, cwd=tmp_path)
     assert (done.returncode, '"critical:3,default:1" with commas' in done.stderr) == (2, True), done.stderr
+
+
+def test_what_a_store_refuses_is_told_in_a_line(tmp_path: Path, redis: RedisServer) -> None:
+    store = redis.url.replace("redis+unix", "sidekiq+unix")
+    job = clutch.Jobs(store).enqueue("send", 1, in_=3600)
+    done = command("jobs", "retry", job, "--args", '{"a": 1}', "--store", store, cwd=tmp_path)
+    said = "the format of Sidekiq has no keyword arguments"
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
