@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from clutch import _core
 from clutch._jobs.opening import LazyStore, offers_of
 from clutch._jobs.records import ENDS, STATES, Job, JobError, JobId, JobIds, Queue, queue_of
+from clutch._jobs.runners import LOOK_INTERVAL, Runner, Watch
 from clutch._jobs.schedules import Schedule, entry_of
 from clutch._jobs.transaction import Row, insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, step_of, written
@@ -41,6 +42,7 @@ __all__ = [
     "Jobs",
     "Queue",
     "Retry",
+    "Runner",
     "Schedule",
     "Snooze",
     "current_job",
@@ -543,6 +545,21 @@ class Jobs:
         queues = map(queue_of, json.loads(self._ask(lambda store: store.queues())))
         return {queue.name: queue for queue in queues}
 
+    def runners(self, timeout: Seconds | None = None) -> builtins.list[Runner]:
+        """Return who holds a lease of the store, by name, and whether each lives.
+
+        A lease is a counter and tells no time, so they are watched until each has renewed its lease, or has not for
+        longer than one that lives takes: half of its lease and a second, which are 16 s by default. `timeout`: for at
+        most so long (seconds, or text such as "5s"); 0: one look, which tells who there is. Processes of Sidekiq
+        itself are not among them.
+        """
+        watch, until = Watch(), None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+        while True:
+            is_told = watch.looked(json.loads(self._ask(lambda store: store.holders())), time.monotonic())
+            if is_told or (until is not None and time.monotonic() >= until):
+                return watch.runners()
+            time.sleep(LOOK_INTERVAL)
+
     def cancel(self, job: str) -> bool:
         """Cancel a job. Returns False if it had already ended.
 
@@ -646,6 +663,10 @@ class Jobs:
     async def astats(self) -> dict[str, Queue]:
         """`stats` for asyncio."""
         return await asyncio.to_thread(self.stats)
+
+    async def arunners(self, timeout: Seconds | None = None) -> builtins.list[Runner]:
+        """`runners` for asyncio."""
+        return await asyncio.to_thread(self.runners, timeout)
 
     async def acancel(self, job: str) -> bool:
         """`cancel` for asyncio."""

@@ -202,6 +202,28 @@ impl QueueStats {
     }
 }
 
+/// Who holds a lease. Whether it still lives, nobody can tell who looks once: its counter moves if it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    pub name: String,
+    pub renewals: u64,
+    /// Its counter moves at least this often.
+    pub renewal_ms: Millis,
+    pub lease_ms: Millis,
+    /// It looks after the store, and runs no jobs under this lease.
+    pub leads: bool,
+    /// Jobs that it has claimed.
+    pub running: u64,
+}
+
+impl Holder {
+    pub(crate) fn new(lease: Lease, leader: Option<&str>, renewal: Duration) -> Holder {
+        let (renewal_ms, lease_ms) = (job::millis(renewal), job::millis(lease.length));
+        let leads = leader == Some(&*lease.holder);
+        Holder { name: lease.holder, renewals: lease.renewals, renewal_ms, lease_ms, leads, running: 0 }
+    }
+}
+
 /// A setting of a queue that holds for all runners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueChange {
@@ -403,6 +425,9 @@ pub trait Store: Send + Sync {
     fn list(&self, filter: &Filter) -> Result<Vec<Job>>;
 
     fn queues(&self) -> Result<Vec<QueueStats>>;
+
+    /// All who hold a lease, by name.
+    fn holders(&self) -> Result<Vec<Holder>>;
 
     /// Refuses a name that [`job::check_queue`] refuses.
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()>;

@@ -21,7 +21,7 @@ from clutch.cli.flags import as_json
 from clutch.cli.habits import CommandWithHabits
 from clutch.cli.habits_of_queues import COMMANDS, OF_JOBS
 from clutch.cli.jobs_arguments import check_arguments, json_arguments, tool_of, words
-from clutch.cli.jobs_shown import job_row, moment, print_json, print_table, queue_row
+from clutch.cli.jobs_shown import job_row, moment, print_json, print_table, queue_row, runner_row, served
 from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import printable
 from clutch.config.layers import nearest
@@ -105,6 +105,26 @@ def stats(jobs: Jobs, as_json: bool) -> None:
         return
     heads = ("queue", *STATES, "oldest", "")
     print_table([heads, *(queue_row(queue) for queue in queues)])
+
+
+@command.command("runners")
+@store
+@click.option("--once", is_flag=True, help="Look once: tells who there is, not who lives.")
+@as_json
+def runners(jobs: Jobs, as_json: bool, once: bool) -> None:
+    """Show who runs the jobs, how many each has claimed, and whether it lives.
+
+    A runner that lives renews its lease; this watches until each has, or has not for half of its lease and a second
+    (16 s by default). Without one that is alive, nobody works on the store, though jobs are still `running`.
+    """
+    found = jobs.runners(0 if once else None)
+    if as_json:
+        print_json(found)
+        return
+    if found:
+        print_table([("host", "pid", "does", "lease", ""), *map(runner_row, found)])
+    if (silence := served(found, jobs.stats().values())) is not None:
+        click.echo(silence)
 
 
 @command.command("list")

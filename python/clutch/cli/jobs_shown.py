@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ import click
 
 from clutch._jobs.records import STATES
 from clutch.cli.table import age, aligned, cut, printable
-from clutch.jobs import Job, Queue
+from clutch.jobs import Job, Queue, Runner
 
 ARGUMENTS_SHOWN = 60
 UNSERVED = timedelta(minutes=1)
@@ -34,6 +34,29 @@ def rate_text(rate: str) -> str:
     """Returns `100/60s` as people write it: `100/m`."""
     count, _, time = rate.partition("/")
     return f"{count}/{ {'1s': 's', '60s': 'm', '3600s': 'h', '86400s': 'd'}.get(time, time) }"
+
+
+def runner_row(runner: Runner) -> tuple[str, ...]:
+    what = "maintains the store" if runner.leads else f"{runner.running} running"
+    return (runner.host, str(runner.pid or ""), what, f"{runner.lease_seconds:g}s", SIGNS[runner.is_alive])
+
+
+SIGNS = {
+    True: "alive",
+    False: "silent: dead, suspended, or cut off from the store",
+    None: "not watched for long enough",
+}
+
+
+def served(runners: Iterable[Runner], queues: Collection[Queue]) -> str | None:
+    """Returns what is to be said where nobody works on the jobs of a store."""
+    if any(runner.is_alive is not False for runner in runners):
+        return None
+    claimed, available = (sum(getattr(queue, state) for queue in queues) for state in ("running", "available"))
+    return (
+        f"nobody works on this store (available jobs: {available}; still claimed by runners that are gone: {claimed}): "
+        "start a dispatcher, as with `clutch work`, which puts those back when their lease has lapsed"
+    )
 
 
 def seems_unserved(queue: Queue) -> bool:

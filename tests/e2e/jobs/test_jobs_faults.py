@@ -6,6 +6,7 @@ from pathlib import Path
 
 import clutch
 from support.clutch_process import WAIT_SECONDS, soon
+from support.clutch_process import clutch as command
 from support.jobs_house import worker
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
@@ -30,6 +31,24 @@ def test_failure_44_a_job_longer_than_its_lease_runs_once(tmp_path: Path, any_st
         for server in (one, other):
             server.terminate()
             assert server.wait() == 0
+
+
+def test_whoever_looks_sees_that_nobody_works_any_more(tmp_path: Path, any_store: str) -> None:
+    jobs = clutch.Jobs(any_store)
+    with worker(tmp_path, any_store, "--lease", "6s") as server, Rendezvous() as place:
+        server.wait_ready("work")
+        jobs.enqueue("wait_at", place.port)
+        place.guest()
+        soon(lambda: any(runner.leads for runner in jobs.runners(0)))
+        told = jobs.runners()
+        assert {runner.pid for runner in told} == {server.process.pid}
+        assert all(runner.is_alive for runner in told) and sum(runner.running for runner in told) == 1
+        server.process.kill()
+        server.wait()
+        told = jobs.runners()
+        assert [runner.is_alive for runner in told] == [False, False] and sum(runner.running for runner in told) == 1
+        shown = command("jobs", "runners", "--store", any_store, cwd=tmp_path).stdout
+        assert "1 running" in shown and "still claimed by runners that are gone: 1" in shown
 
 
 def is_done(jobs: clutch.Jobs) -> bool:

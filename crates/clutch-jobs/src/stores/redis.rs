@@ -64,8 +64,8 @@ use crate::flow;
 use crate::job::{self, AfterFailure, Job, JobId, LINKS_TOLD, Millis, NewJob, Rate, Settled, State, millis};
 use crate::leases::{Lapsed, Lease};
 use crate::store::{
-    self, Change, Enqueued, Filter, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
-    Runner, SCHEDULES_MAX, Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, skipped,
+    self, Change, Enqueued, Filter, Holder, Keep, Led, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result,
+    Round, Runner, SCHEDULES_MAX, Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, skipped,
     too_many_schedules,
 };
 
@@ -111,6 +111,7 @@ scripts! {
     WAITING: "redis/waiting.lua";
     FIND: "redis/inbox.lua", "redis/find.lua";
     QUEUES: "redis/queues.lua";
+    HOLDERS: "redis/running_of.lua", "redis/holders.lua";
     SET_QUEUE: "redis/always.lua", "redis/set_queue.lua";
     SET_SCHEDULE: "redis/set_schedule.lua";
     SCHEDULES: "redis/schedules.lua";
@@ -134,6 +135,21 @@ pub(super) fn add_lapsed(cmd: &mut Cmd, lapsed: &[Lapsed]) {
     for one in lapsed {
         cmd.arg(&one.holder).arg(one.renewals);
     }
+}
+
+/// The answer of holders.lua. `renewal`: how often a lease of this length is renewed.
+pub(super) fn holders(answer: Value, renewal: impl Fn(Duration) -> Duration) -> Vec<Holder> {
+    let mut values = list(answer).into_iter();
+    let leader = values.next().and_then(text);
+    let leases = leases(values.next().unwrap_or(Value::Nil));
+    let running = list(values.next().unwrap_or(Value::Nil)).into_iter().map(|count| parsed(count).unwrap_or_default());
+    let holder = |(lease, running): (Lease, u64)| {
+        let renewal = renewal(lease.length);
+        Holder { running, ..Holder::new(lease, leader.as_deref(), renewal) }
+    };
+    let mut holders: Vec<_> = leases.into_iter().zip(running).map(holder).collect();
+    holders.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    holders
 }
 
 pub(super) fn leases(answer: Value) -> Vec<Lease> {
@@ -774,6 +790,10 @@ impl Store for Redis {
             QueueStats::entry(&mut found, &queue).oldest_at = parsed(value);
         }
         Ok(found.into_values().collect())
+    }
+
+    fn holders(&self) -> Result<Vec<Holder>> {
+        Ok(holders(self.link.run(&HOLDERS, |_| ())?, |lease| self.renewal(lease)))
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {

@@ -39,8 +39,8 @@ use crate::job::{self, Claimed, Job, JobId, Millis, NewJob, Settled, State};
 use crate::leases::Lapsed;
 use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Led, NO_TICKS, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed, Report,
-    Result, Round, Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Holder, Keep, Led, NO_TICKS, QueueChange, QueueStats, RENEWALS, RESCUES_MAX, Renewed,
+    Report, Result, Round, Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed,
 };
 
 /// Longest time between two heartbeats.
@@ -59,6 +59,7 @@ scripts! {
     ORPHANS: "redis/always.lua", "sidekiq/orphans.lua";
     HEADS: "sidekiq/heads.lua";
     LEAD: "redis/always.lua", "redis/lead.lua";
+    HOLDERS: "sidekiq/running_of.lua", "redis/holders.lua";
 }
 
 pub struct Sidekiq {
@@ -567,6 +568,10 @@ impl Store for Sidekiq {
         }
         self.count_filed(&mut found)?;
         Ok(found.into_values().collect())
+    }
+
+    fn holders(&self) -> Result<Vec<Holder>> {
+        Ok(ours::holders(self.link.run(&HOLDERS, |_| ())?, |lease| self.renewal(lease)))
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {

@@ -16,7 +16,7 @@ mod turns;
 mod upkeep;
 mod versions;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ pub use self::connections::{SCHEMA, SCHEMA_VERSION};
 pub use self::locks::keep_from_neighbours;
 use self::row::JOB;
 pub use self::row::parameters;
-use self::upkeep::{end_leases, leases, prune, rescue, stage, tick};
+use self::upkeep::{end_leases, known_leases, leases, prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
 use crate::flow::{LINKS_MAX, Link};
 use crate::job::{self, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
-use crate::leases::Lapsed;
+use crate::leases::{Lapsed, Lease};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner,
-    Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, kept_ms, skipped,
+    Change, Enqueued, Filter, Holder, Keep, Led, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round,
+    Runner, Schedule, ScheduleChange, Store, StoreError, Tick, Upkeep, Want, Watch, kept_ms, skipped,
 };
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
@@ -394,6 +394,24 @@ impl Store for Sqlite {
         };
         counting.follow(&self.name)?;
         queues(&counting.connection).map_err(|error| told(&self.name, error))
+    }
+
+    fn holders(&self) -> Result<Vec<Holder>> {
+        self.read(|connection| {
+            let leader: Option<String> =
+                connection.query_row("SELECT name FROM clutch_leader", [], |row| row.get(0)).optional()?;
+            let mut running = connection.prepare_cached(
+                "SELECT coalesce(runner, ''), count(*) FROM clutch_jobs WHERE state = 2 GROUP BY runner",
+            )?;
+            let running = running.query_map([], |row| Ok((row::text(row, 0)?, row::count(row, 1)?)))?;
+            let running = running.collect::<rusqlite::Result<HashMap<String, u64>>>()?;
+            let holder = |lease: Lease| {
+                let renewal = self.renewal(lease.length);
+                let held = running.get(&lease.holder).copied().unwrap_or_default();
+                Holder { running: held, ..Holder::new(lease, leader.as_deref(), renewal) }
+            };
+            Ok(known_leases(connection)?.into_iter().map(holder).collect())
+        })
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {

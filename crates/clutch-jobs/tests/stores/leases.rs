@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{Ending, NewJob, State, settle};
+use clutch_jobs::job::{Ending, NewJob, State, millis, settle};
 use clutch_jobs::leases::Lapsed;
 use clutch_jobs::store::{Renewed, Report, Runner};
 
@@ -53,6 +53,30 @@ pub fn the_first_renewal_takes_the_lease(house: &House) {
     let round = house.store.round(&later, &Report::default(), &want(9, &["default"]), NOW).unwrap();
     assert_eq!(ids(&round.claimed), [id.as_str()]);
     assert_eq!(house.store.renew(&Runner { round: 1, ..runner("b") }, &[], NOW).unwrap(), None);
+}
+
+pub fn who_holds_leases_is_shown_with_what_they_run(house: &House) {
+    assert_eq!(house.store.holders().unwrap(), []);
+    house.enqueue(&[job("default"), job("default"), job("other")]);
+    house.claim("b", 2);
+    house.claim_at("a", 9, &["other"], NOW);
+    house.store.lead(&runner("leader"), &[]).unwrap();
+    let shown = || {
+        let all = house.store.holders().unwrap().into_iter();
+        all.map(|one| (one.name.clone(), one)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let before = shown();
+    let told: Vec<_> = before.values().map(|one| (&*one.name, one.running, one.leads)).collect();
+    assert_eq!(told, [("a", 1, false), ("b", 2, false), ("leader", 0, true)]);
+    house.store.renew(&Runner { round: 1, ..runner("b") }, &[], NOW).unwrap();
+    let after = shown();
+    let has_moved = |name: &str| after[name].renewals > before[name].renewals;
+    assert!(has_moved("b") && !has_moved("a"), "who lives is seen by two looks");
+    let renewal = house.store.renewal(LEASE);
+    assert_eq!((after["b"].lease_ms, after["b"].renewal_ms), (millis(LEASE), millis(renewal)));
+    assert_eq!(after["b"].running, 0, "a renewal that holds none gives both back");
+    house.store.leave(&runner("a")).unwrap();
+    assert!(!shown().contains_key("a"));
 }
 
 pub fn a_round_that_comes_late_revives_no_lease(house: &House) {

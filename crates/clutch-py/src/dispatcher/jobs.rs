@@ -218,6 +218,12 @@ impl JobStore {
         to_json(&py.detach(|| self.store().list(&filter)).map_err(|failed| error(py, &failed))?)
     }
 
+    /// The JSON of a list of `Holder`.
+    fn holders(&self, py: Python<'_>) -> PyResult<String> {
+        wait_when_finalizing();
+        to_json(&py.detach(|| self.store().holders()).map_err(|failed| error(py, &failed))?)
+    }
+
     /// The JSON of a list of `QueueStats`.
     fn queues(&self, py: Python<'_>) -> PyResult<String> {
         wait_when_finalizing();

@@ -99,15 +99,18 @@ pub(super) fn end_leases<'a>(
     lapsed.into_iter().try_for_each(|one| end.execute(params![one.holder, one.renewals as i64]).map(drop))
 }
 
+/// What is no lease, since somebody has damaged it.
+const DAMAGED: &str = "typeof(renewals) <> 'integer' OR renewals < 0 OR typeof(lease_ms) <> 'integer' OR lease_ms < 0";
+
 /// Those that somebody has damaged are none, and go.
 pub(super) fn leases(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Lease>> {
-    transaction
-        .prepare_cached(
-            "DELETE FROM clutch_runners WHERE typeof(renewals) <> 'integer' OR renewals < 0 \
-             OR typeof(lease_ms) <> 'integer' OR lease_ms < 0",
-        )?
-        .execute([])?;
-    let mut leases = transaction.prepare_cached("SELECT name, renewals, lease_ms FROM clutch_runners")?;
+    transaction.prepare_cached(&format!("DELETE FROM clutch_runners WHERE {DAMAGED}"))?.execute([])?;
+    known_leases(transaction)
+}
+
+pub(super) fn known_leases(connection: &Connection) -> rusqlite::Result<Vec<Lease>> {
+    let leases = format!("SELECT name, renewals, lease_ms FROM clutch_runners WHERE NOT ({DAMAGED}) ORDER BY name");
+    let mut leases = connection.prepare_cached(&leases)?;
     let leases = leases.query_map([], |row| {
         let (renewals, length) = (row::count(row, 1)?, Duration::from_millis(row::count(row, 2)?));
         Ok(Lease { holder: row::text(row, 0)?, renewals, length })
