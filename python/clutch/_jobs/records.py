@@ -13,6 +13,7 @@ MS_MAX = 253_402_300_799_000
 """End of the year 9999, the latest time in Python; another client of the store may write a later one."""
 ENDS = _core.JOB_ENDS
 STATES = _core.JOB_STATES
+LOST_TOO_OFTEN = "its dispatchers were lost too often in a row (lease_lapsed)"
 
 
 class JobIds(list["JobId"]):
@@ -98,7 +99,9 @@ class Job:
     @classmethod
     def of(cls, told: dict[str, Any]) -> Job:
         times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at", "result_until")
-        errors = (JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"])
+        errors = [JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"]]
+        # A store that gives up on a job whose runners are lost does not know more than that.
+        is_lost = told["state"] == "dead" and bool(errors) and errors[-1].kind == "lease_lapsed"
         return cls(
             **{
                 **told,
@@ -106,6 +109,7 @@ class Job:
                 "tags": tuple(told["tags"]),
                 **{name: None if told[name] is None else tuple(told[name]) for name in ("after", "dependents")},
                 "meta": told["meta"] or {},
+                "reason": LOST_TOO_OFTEN if is_lost else told["reason"],
                 "errors": tuple(errors),
             }
         )

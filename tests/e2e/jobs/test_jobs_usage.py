@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -229,3 +231,14 @@ def test_what_a_store_refuses_is_told_in_a_line(tmp_path: Path, redis: RedisServ
     done = command("jobs", "retry", job, "--args", '{"a": 1}', "--store", store, cwd=tmp_path)
     said = "the format of Sidekiq has no keyword arguments"
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_a_job_whose_dispatchers_were_lost_too_often_says_so(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    job = jobs.enqueue("send")
+    lapsed = '[{"at": 0, "attempt": 1, "kind": "lease_lapsed", "message": "runner x has not renewed its lease"}]'
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("UPDATE clutch_jobs SET state = 5, errors = ?, reason = 'snoozed'", [lapsed])
+    found = jobs.get(job)
+    assert found is not None
+    assert (found.state, found.reason) == ("dead", "its dispatchers were lost too often in a row (lease_lapsed)")
