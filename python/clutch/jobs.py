@@ -28,7 +28,17 @@ from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Dead, Retry, Snooze, current_job
 from clutch.config.values import under_folder, without_password
 from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed, StoreUnavailable
-from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
+from clutch.tools import (
+    NO_JOB_OPTIONS,
+    U32_MAX,
+    JobOptions,
+    Seconds,
+    is_whole,
+    rate_of,
+    refuse_unknown,
+    seconds,
+    shortened,
+)
 
 __all__ = [
     "Cancel",
@@ -315,9 +325,10 @@ class Jobs:
 
     def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
         """Returns jobs that differ in their arguments as JSON. No keyword of these is an option."""
-        if isinstance(many, str | bytes | bytearray):
+        if isinstance(many, str | bytes | bytearray | Mapping):
+            part = "key" if isinstance(many, Mapping) else "letter"
             raise TypeError(
-                f"arguments of enqueue_many are {type(many).__name__}, each letter of which would be a job: give a "
+                f"arguments of enqueue_many are {type(many).__name__}, each {part} of which would be a job: give a "
                 "list of arguments, or use enqueue for one job"
             )
         called, by_name = self._called(tool), self._offers["keywords"]
@@ -442,7 +453,8 @@ class Jobs:
             self._ask(lambda store: store.set_schedule(name, "put", text))
         except ValueError as error:
             option, why = error.args if len(error.args) == 2 else ("", str(error))
-            raise ValueError(f"schedule {name!r}: {f'{option} ' if option else ''}{why}") from None
+            of_option = {"zone": f"zone {zone!r}: ", "schedule": f"{when!r}: "}.get(option, "")
+            raise ValueError(f"schedule {name!r}: {of_option}{why}") from None
 
     def schedules(self) -> builtins.list[Schedule]:
         """Return the schedules that the store keeps, by name. Those of configs are not among them."""
@@ -496,7 +508,7 @@ class Jobs:
 
     def get(self, job: str) -> Job | None:
         """Return the job, or None if there is none with this id."""
-        text = self._ask(lambda store: store.get(job))
+        text = self._ask(lambda store: store.get(id_of(job)))
         return None if text is None else Job.of(json.loads(text))
 
     def list(
@@ -565,7 +577,7 @@ class Jobs:
 
         A running job is interrupted within a third of its runner's lease.
         """
-        return self._ask(lambda store: store.change(job, "cancel"))
+        return self._ask(lambda store: store.change(id_of(job), "cancel"))
 
     def retry(self, job: str, *, arguments: Any = None) -> bool:
         """Run a job that has ended, is scheduled for later, or waits for others, at once.
@@ -576,13 +588,13 @@ class Jobs:
         checked when the job runs. Raises `BadArguments` where they cannot be JSON.
         """
         if arguments is None:
-            return self._ask(lambda store: store.change(job, "retry"))
+            return self._ask(lambda store: store.change(id_of(job), "retry"))
         text = Called("").arguments(*arguments_of(arguments), self._offers["keywords"])
-        return self._ask(lambda store: store.change(job, "retry", text))
+        return self._ask(lambda store: store.change(id_of(job), "retry", text))
 
     def delete(self, job: str) -> bool:
         """Delete a job, unless it is running. Returns False if there is no such job."""
-        return self._ask(lambda store: store.change(job, "delete"))
+        return self._ask(lambda store: store.change(id_of(job), "delete"))
 
     def pause(self, queue: str) -> None:
         """Pause a queue: no runner takes jobs from it any more. Running jobs continue."""
@@ -595,8 +607,8 @@ class Jobs:
     def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
         """Limit a queue over all runners: to `running_max` concurrent jobs, and to as many starts as `rate` allows
         (`"100/m"`, `"5/30s"`). None: no limit."""
-        if running_max is not None and not 0 <= running_max <= U32_MAX:
-            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 to {U32_MAX:,}, or None")
+        if running_max is not None and not is_whole(0, U32_MAX)(running_max):
+            raise ValueError(f"running_max {running_max!r}: allowed are whole numbers from 0 to {U32_MAX:,}, or None")
         limit = None if rate is None else rate_of(rate, "rate")
         self._ask(lambda store: store.limit(queue, running_max, limit))
 
@@ -701,6 +713,12 @@ def looks(timeout: Seconds | None) -> Iterator[float]:
         if left <= 0:
             return
         wait = min(wait * 1.5, most)
+
+
+def id_of(job: str) -> str:
+    if not isinstance(job, str):
+        raise TypeError(f"job {job!r}: ids are text, also where they are numbers, such as '7'; enqueue returns one")
+    return job
 
 
 def result_of(job: Job) -> Any:

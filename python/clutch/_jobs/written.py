@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,9 +64,8 @@ class Called:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            unknown = (name for name in kwargs if name not in self.signature.parameters)
-            meant = next(filter(None, map(option_meant, unknown)), "")
-            raise self.face.bad(f"{error}{meant}") from None
+            unknown = [name for name in kwargs if name not in self.signature.parameters]
+            raise self.face.bad(f"{error}{meant_by(unknown)}") from None
         kinds = {one.kind for one in self.signature.parameters.values()}
         if not by_name:
             self.face.decode(_encode(bound.arguments).encode())
@@ -85,6 +84,13 @@ class Called:
         return f'{{"args":[],"kwargs":{text.decode()}}}'
 
 
+def meant_by(unknown: Sequence[str]) -> str:
+    """Returns a hint for keywords that are neither parameters nor options."""
+    if any(name in ("args", "kwargs") for name in unknown):
+        return "; give the arguments themselves, as in enqueue(f, 1, name=2)"
+    return next(filter(None, map(option_meant, unknown)), f"; {unknown[0]!r} was given" if unknown else "")
+
+
 OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
 ENCODER = Encoder(takes_bytes=True)
 
@@ -100,8 +106,13 @@ def _encode(value: Any) -> str:
     return _encode_bytes(value).decode()
 
 
+NOT_CALLED = "a tool is given itself, as in enqueue(send, 1), and not called, as in enqueue(send(1))"
+
+
 def called_of(tool: Any) -> Called:
     if isinstance(tool, str):
+        if len(tool.split()) > 1:
+            raise ValueError(f"no tool has the name {shortened(tool)}; {NOT_CALLED}")
         return Called(tool)
     try:
         return _called_of_function(tool)
@@ -139,9 +150,11 @@ def module_of(function: Callable[..., Any]) -> str:
 def _called_of_function(function: Callable[..., Any]) -> Called:
     name = getattr(function, "__qualname__", None)
     if not callable(function) or name is None or "<" in name:
+        if inspect.iscoroutine(function):
+            function.close()
         raise ValueError(
             f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a "
-            "function of a module, or its name"
+            f"function of a module, or its name{'' if callable(function) else f'; {NOT_CALLED}'}"
         )
     options = options_of(function)
     if options is None:
@@ -156,7 +169,8 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
     names = tuple(one.name for one in parameters) if is_simple else ()
     required = sum(one.default is one.empty for one in parameters) if is_simple else 1
-    name = options.name or name
+    # As workers name it: of a method, the class is the target.
+    name = options.name or function.__name__
     return Called(name, function, JsonFace(name, function), signature, options.job, names, required)
 
 

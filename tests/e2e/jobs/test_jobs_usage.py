@@ -6,11 +6,12 @@ import contextlib
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clutch
-from support.clutch_process import COMMAND, Dispatcher, soon
+from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.redis_server import RedisServer
 
@@ -242,3 +243,58 @@ def test_a_job_whose_dispatchers_were_lost_too_often_says_so(tmp_path: Path) -> 
     found = jobs.get(job)
     assert found is not None
     assert (found.state, found.reason) == ("dead", "its dispatchers were lost too often in a row (lease_lapsed)")
+
+
+class Mailer:
+    @clutch.tool
+    def deliver(self, to: str) -> str:
+        return f"delivered to {to}"
+
+
+@clutch.tool
+def greet(to: str) -> str:
+    return f"hello {to}"
+
+
+@clutch.tool
+async def greet_soon(to: str) -> str:
+    return f"hello {to}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda jobs: jobs.enqueue(greet("ann")), "no tool has the name 'hello ann'; a tool is given itself"),
+        (lambda jobs: jobs.enqueue(greet_soon("ann")), "and not called, as in enqueue(send(1))"),
+        (lambda jobs: jobs.enqueue(None), "None cannot be a job"),
+        (lambda jobs: jobs.enqueue(greet, args=("ann",)), "give the arguments themselves, as in enqueue(f, 1, name=2)"),
+        (lambda jobs: jobs.enqueue(greet, xyz="ann"), "missing a required argument: 'to'; 'xyz' was given"),
+        (lambda jobs: jobs.enqueue_many(greet, {"to": "ann"}), "are dict, each key of which would be a job"),
+        (lambda jobs: jobs.get(1), "job 1: ids are text, also where they are numbers"),
+        (lambda jobs: jobs.cancel(1), "job 1: ids are text"),
+        (lambda jobs: jobs.limit("mail", "3"), "running_max '3': allowed are whole numbers"),
+        (lambda jobs: jobs.limit("mail", 1.5), "running_max 1.5: allowed are whole numbers"),
+        (
+            lambda jobs: jobs.schedule("n", "0 3 * * *", "f", zone="Berlin"),
+            "schedule 'n': zone 'Berlin': there is no such",
+        ),
+        (lambda jobs: jobs.schedule("", "5m", "f"), "schedule '': a schedule's name is empty"),
+    ],
+)
+def test_calls_that_mean_something_else_are_answered(tmp_path: Path, wrong: Any, words: str) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    with pytest.raises((ValueError, TypeError, clutch.BadArguments), match=re.escape(words)):
+        wrong(jobs)
+    assert jobs.list() == []
+
+
+def test_a_method_is_enqueued_under_the_name_that_workers_of_its_class_know(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    job = jobs.options(result=60).enqueue(Mailer().deliver, "ann")
+    found = jobs.get(job)
+    assert found is not None and found.tool == "deliver"
+    (tmp_path / "shop.py").write_text(
+        "import clutch\n\nclass Mailer:\n    @clutch.tool\n    def deliver(self, to: str) -> str:\n        return to\n"
+    )
+    with Dispatcher(tmp_path, [*COMMAND, "work", "shop:Mailer", "--store", jobs.url]):
+        assert jobs.result(job, WAIT_SECONDS) == "ann"
