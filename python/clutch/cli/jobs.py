@@ -182,7 +182,11 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
         is_said = bool(value) if field.name in ("after_count", "waits_for") else value not in (None, (), {})
         if field.name != "errors" and is_said:
             text = (
-                value if isinstance(value, str) else moment(value) if isinstance(value, datetime) else json.dumps(value)
+                value
+                if isinstance(value, str)
+                else moment(value)
+                if isinstance(value, datetime)
+                else json.dumps(value, ensure_ascii=False)
             )
             click.echo(f"{field.name:13} {printable(text)}")
     for error in found.errors:

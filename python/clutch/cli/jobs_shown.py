@@ -72,6 +72,13 @@ def job_row(job: Job) -> tuple[str, ...]:
 
 def note_of(job: Job) -> str:
     """Returns what a person wants to know of a job in its state."""
+    if job.state == "scheduled" and job.scheduled_at is not None:
+        away = max(0.0, (job.scheduled_at - datetime.now(UTC)).total_seconds())
+        return f"in {age(away)}: {said_of(job)}"
+    return said_of(job)
+
+
+def said_of(job: Job) -> str:
     if job.state in ("scheduled", "dead") and job.errors:
         return shortened(job.errors[-1].message.partition("\n")[0])
     if job.state == "waiting":

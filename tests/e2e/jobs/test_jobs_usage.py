@@ -191,10 +191,12 @@ def test_a_worker_that_takes_from_no_queue_of_its_tools_says_so(tmp_path: Path, 
 
 def test_times_are_shown_with_how_far_they_are(tmp_path: Path) -> None:
     jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
-    job = jobs.enqueue("send", in_=7200)
+    job = jobs.enqueue("send", "ann", in_=7200)
     shown = command("jobs", "show", job, "--store", jobs.url, cwd=tmp_path).stdout
     assert re.search(r"^created_at    \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+s ago\)$", shown, re.MULTILINE), shown
     assert re.search(r"^scheduled_at  .* UTC \(in 2h\)$", shown, re.MULTILINE), shown
+    listed = command("jobs", "list", "--store", jobs.url, cwd=tmp_path).stdout
+    assert listed.splitlines()[1].endswith('  in 2h: "ann"'), listed
 
 
 @pytest.mark.parametrize(
