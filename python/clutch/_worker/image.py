@@ -404,7 +404,10 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
     if "," in target:
         together = types.ModuleType(target)
         for name in target.split(","):
-            names = vars(find_target(name)[0])
+            try:
+                names = vars(find_target(name)[0])
+            except LoadError as error:  # of rq, whose workers are given the names of queues
+                raise LoadError(f"{error}; each name here is a module, and queues are named by --queues") from error
             # Two of them may have a helper of one name; of two tools, whoever looks for tools tells.
             together.__dict__.update({f"{name}.{inside}": value for inside, value in names.items()})
         return together, together

@@ -247,6 +247,12 @@ def test_a_job_whose_dispatchers_were_lost_too_often_says_so(tmp_path: Path) -> 
     assert (found.state, found.reason) == ("dead", "its dispatchers were lost too often in a row (lease_lapsed)")
 
 
+def test_queues_in_place_of_modules_are_answered(tmp_path: Path) -> None:
+    done = command("work", "job_tools", "high", "--store", "sqlite:///jobs.db", cwd=tmp_path)
+    said = "target 'high' does not import: No module named 'high'; each name here is a module, and queues are named by"
+    assert (done.returncode, f"{said} --queues" in done.stderr) == (2, True), done.stderr
+
+
 class Mailer:
     @clutch.tool
     def deliver(self, to: str) -> str:
