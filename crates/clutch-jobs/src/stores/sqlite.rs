@@ -678,6 +678,35 @@ mod tests {
         assert!(others_may_write(&other));
     }
 
+    /// Two wait, one after the other, for a file that another program has locked.
+    #[test]
+    fn who_has_waited_longest_writes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let open = || Sqlite::open(&format!("sqlite:///{}", path.display())).unwrap();
+        let [first, second] = [open(), open()];
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let file = File::open(&path).unwrap();
+        let has_ticket = |nr: u64| {
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while !turns::is_taken(&file, nr) {
+                assert!(std::time::Instant::now() < until, "it waits without a ticket");
+                std::thread::yield_now();
+            }
+        };
+        let job = NewJob::new("default", "send", serde_json::value::RawValue::from_string("{}".to_owned()).unwrap());
+        let enqueue = |store: &Sqlite| store.enqueue(std::slice::from_ref(&job), 1).unwrap().remove(0).id;
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| enqueue(&first));
+            has_ticket(0);
+            let two = scope.spawn(|| enqueue(&second));
+            has_ticket(1);
+            other.execute_batch("COMMIT").unwrap();
+            assert_eq!((&*one.join().unwrap(), &*two.join().unwrap()), ("1", "2"));
+        });
+    }
+
     #[test]
     fn whoever_counts_the_queues_keeps_nobody_else_waiting() {
         let folder = tempfile::tempdir().unwrap();
