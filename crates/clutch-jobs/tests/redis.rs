@@ -540,3 +540,33 @@ fn a_tick_that_is_ahead_of_the_servers_clock_is_refused() {
     assert_eq!(last(NOW + AHEAD_MAX / 2, Some(job())), NOW + AHEAD_MAX / 2, "clocks may differ a little");
     assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
 }
+
+#[test]
+fn what_is_wrong_in_a_url_is_told_with_what_to_write() {
+    let Some(server) = Server::with_port(&[]) else { return };
+    let said = |user: &str, rest: &str| {
+        let opened = stores::open(&format!("redis://{user}127.0.0.1:{}{rest}", server.port));
+        let error = opened.and_then(|store| store.queues()).unwrap_err();
+        assert!(is_unusable::<()>(Err(error.clone())) && !error.to_string().contains("s3cret"), "{error}");
+        error.to_string()
+    };
+    assert!(said(":s3cret@", "").contains("or has none itself, and then the URL must have none"));
+    assert!(said("", "/99").contains("it has no database 99: a server has the numbers 0 to 15"));
+    let mut connection = server.connect();
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("s3cret").exec(&mut connection).unwrap();
+    redis::cmd("ACL")
+        .arg("SETUSER")
+        .arg("ann")
+        .arg("on")
+        .arg(">s3cret")
+        .arg("~x*")
+        .arg("+@all")
+        .exec(&mut connection)
+        .unwrap();
+    assert!(said("", "").contains("it wants a password, and the URL has none: write redis://:PASSWORD@"));
+    assert!(said("s3cret@", "").contains("the URL has a user only: write redis://USER:PASSWORD@"));
+    assert!(
+        said("bob:s3cret@", "").contains("does not accept the user and the password of the URL, or has no such user")
+    );
+    assert!(said("ann:s3cret@", "").contains("as by ACL SETUSER NAME ~{clutch}*"));
+}

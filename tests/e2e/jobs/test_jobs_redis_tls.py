@@ -89,8 +89,16 @@ def test_an_authority_is_named_in_the_url(tmp_path: Path, certificates: Path) ->
         assert asked(tmp_path, f"{url}?verify=none") == (True, "")
         is_there, said = asked(tmp_path, f"{url}?ca={certificates}/none.pem")
         assert not is_there and f"ca={certificates}/none.pem: No such file" in said
-        is_there, said = asked(tmp_path, f"{url}?ca={certificates}/own")
-        assert not is_there and "signed by no authority" in said
+        for file, option, told in [
+            ("own", "ca", "is no file in PEM with a certificate"),
+            ("key.pem", "ca", "is no file in PEM with a certificate: it needs a line -----BEGIN CERTIFICATE-----"),
+            ("none.pem", "cert", "none.pem: No such file"),
+            ("certificate.pem", "cert", "certificate.pem has no private key: give its file by &key=FILE"),
+        ]:
+            is_there, said = asked(tmp_path, f"{url}?{option}={certificates}/{file}")
+            assert not is_there and told in said and "InvalidClientConfig" not in said, said
+        is_there, said = asked(tmp_path, url.replace("rediss://", "redis://"))
+        assert not is_there and said.endswith("if its port is for TLS, write rediss:// in place of redis://\n"), said
         is_there, said = asked(tmp_path, f"{url}?ssl_cert_reqs=none")
         assert not is_there and "write verify=none" in said
         other = url.replace("localhost", "127.0.0.1")

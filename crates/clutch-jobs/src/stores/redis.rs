@@ -44,6 +44,7 @@ mod ids;
 pub(super) mod link;
 mod location;
 mod news;
+mod reasons;
 pub(super) mod record;
 mod room;
 mod tls;

@@ -10,13 +10,15 @@ mod discovery;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
-use redis::{Cmd, Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
+use redis::{Cmd, Connection, ConnectionLike, RedisError, RedisResult, Script, ServerErrorKind, Value};
 
 use self::discovery::Discovery;
 use super::location::Location;
+use super::reasons::{Asked, DAMAGED};
 use super::tls;
 use crate::job::{self, Millis, millis};
 use crate::store::{Result, StoreError};
@@ -59,6 +61,9 @@ fn commands(sources: &[&'static str]) -> impl Iterator<Item = &'static str> {
 pub(in crate::stores) struct Link {
     pub name: String,
     discovery: Discovery,
+    asked: Asked,
+    /// The server was had once.
+    has_answered: AtomicBool,
     /// Prefix of all keys: the one key that scripts are given.
     pub root: String,
     /// The version of the format that this program reads and writes.
@@ -164,6 +169,8 @@ impl Link {
         Link {
             name,
             discovery,
+            asked: Asked::of(location),
+            has_answered: AtomicBool::new(false),
             root,
             schema,
             sources,
@@ -275,11 +282,11 @@ impl Link {
                 Err(error) if breaks(&error) => {
                     self.line.lock().dropped = open.identity;
                     self.doubt_clock();
-                    return Err(told(&self.name, &error));
+                    return Err(self.told(&error));
                 }
                 answer => {
                     turn.open = Some(open);
-                    return answer.map_err(|error| told(&self.name, &error));
+                    return answer.map_err(|error| self.told(&error));
                 }
             }
         }
@@ -291,7 +298,7 @@ impl Link {
         let given_up = line.given_up;
         let mut line = self.freed.wait(line, |line| !line.is_taken || line.given_up != given_up);
         if line.given_up != given_up {
-            return Err(told(&self.name, &timed_out()));
+            return Err(self.told(&timed_out()));
         }
         line.is_taken = true;
         Ok(Turn { link: self, open: line.open.take() })
@@ -303,7 +310,7 @@ impl Link {
     }
 
     fn connected(&self, until: Instant) -> Result<Connection> {
-        self.discovery.connect(until).map_err(|error| told(&self.name, &error))
+        self.discovery.connect(until).map_err(|error| self.told(&error))
     }
 
     /// A connection that works, as far as can be known: the one that there is, or a new one.
@@ -316,7 +323,7 @@ impl Link {
         }
         let mut open = self.prepared(until)?;
         let left = until.saturating_duration_since(Instant::now()).max(RESPONSE_TIMEOUT_MIN);
-        open.set_limit(left).map_err(|error| told(&self.name, &error))?;
+        open.set_limit(left).map_err(|error| self.told(&error))?;
         Ok(open)
     }
 
@@ -330,7 +337,7 @@ impl Link {
             return Err(self.unusable(format!("its version is {version}, and at least {major}.{minor} is needed")));
         }
         self.doubt_clock();
-        let identity = self.replace(&mut connection, &about).map_err(|error| told(&self.name, &error))?;
+        let identity = self.replace(&mut connection, &about).map_err(|error| self.told(&error))?;
         *self.warnings.lock() = warnings(&self.name, &about);
         if self.discovery.is_unverified() {
             self.warnings.lock().push(format!(
@@ -343,7 +350,8 @@ impl Link {
         }
         self.check_rights(&mut connection)?;
         let from_1 = FROM_1.key(&self.root).invoke::<Value>(&mut connection);
-        from_1.map_err(|error| told(&self.name, &error))?;
+        from_1.map_err(|error| self.told(&error))?;
+        self.has_answered.store(true, Ordering::Relaxed);
         Ok(Open { connection, identity, used_at: Instant::now(), limit: None })
     }
 
@@ -369,13 +377,9 @@ impl Link {
     fn check_schema(&self, connection: &mut Connection, known: u32) -> Result<()> {
         let key = format!("{}:schema", self.root);
         let mut read = || redis::cmd("GET").arg(&key).query::<Option<String>>(connection);
-        let mut found = read().map_err(|error| told(&self.name, &error))?;
+        let mut found = read().map_err(|error| self.told(&error))?;
         if found.is_none() {
-            redis::cmd("SETNX")
-                .arg(&key)
-                .arg(known)
-                .query::<Value>(connection)
-                .map_err(|error| told(&self.name, &error))?;
+            redis::cmd("SETNX").arg(&key).arg(known).query::<Value>(connection).map_err(|error| self.told(&error))?;
             found = Some(known.to_string());
         }
         match found.and_then(|version| version.parse::<u32>().ok()) {
@@ -383,7 +387,7 @@ impl Link {
             // Scripts read what is of a version before; programs of that one are refused from now on.
             Some(version) if version < known => {
                 let set = redis::cmd("SET").arg(&key).arg(known).query::<Value>(connection);
-                set.map(drop).map_err(|error| told(&self.name, &error))
+                set.map(drop).map_err(|error| self.told(&error))
             }
             version => Err(self.unusable(format!(
                 "its keys are of version {}, and this Clutch knows them up to {known}: install a newer one",
@@ -402,7 +406,7 @@ impl Link {
             Ok(missing) => missing,
             // Not now: each script says so before it writes.
             Err(error) if may_pass(&error) && !breaks(&error) => return Ok(()),
-            Err(error) => return Err(told(&self.name, &error)),
+            Err(error) => return Err(self.told(&error)),
         };
         if missing.is_empty() {
             return Ok(());
@@ -413,6 +417,19 @@ impl Link {
             missing.join(", "),
             rules.join(" ")
         )))
+    }
+
+    fn told(&self, error: &RedisError) -> StoreError {
+        let store = self.name.clone();
+        if error.code() == Some(DAMAGED) {
+            return StoreError::Damaged { store, reason: error.detail().unwrap_or_default().to_owned() };
+        }
+        let is_first = !self.has_answered.load(Ordering::Relaxed);
+        let reason = self.asked.reason(error, is_first, &self.root);
+        match may_pass(error) {
+            true => StoreError::Unavailable { store, reason },
+            false => StoreError::Unusable { store, reason },
+        }
     }
 
     fn unusable(&self, reason: String) -> StoreError {
@@ -451,9 +468,6 @@ fn warnings(name: &str, about: &str) -> Vec<String> {
     }
     warnings
 }
-
-/// Code of the errors of our scripts that have done nothing (guard.lua).
-const DAMAGED: &str = "DAMAGED";
 
 /// Codes of errors that may pass.
 const MAY_PASS: [&str; 13] = [
@@ -495,26 +509,6 @@ fn may_pass(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.code().is_some_and(|code| MAY_PASS.contains(&code))
         || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text))
-}
-
-pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
-    let store = store.to_owned();
-    if error.code() == Some(DAMAGED) {
-        return StoreError::Damaged { store, reason: error.detail().unwrap_or_default().to_owned() };
-    }
-    let trouble = tls::trouble(error);
-    let reason = match error.kind() {
-        _ if trouble.is_some() => trouble.unwrap_or_default(),
-        _ if error.is_timeout() => "it does not answer in time".to_owned(),
-        ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
-        ErrorKind::Server(ServerErrorKind::Ask) => "its keys are being moved to another node of the cluster".to_owned(),
-        ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
-        _ => error.to_string(),
-    };
-    match may_pass(error) {
-        true => StoreError::Unavailable { store, reason },
-        false => StoreError::Unusable { store, reason },
-    }
 }
 
 /// Whether the connection is of no more use, or leads to a server that is none.

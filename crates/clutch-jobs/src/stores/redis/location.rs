@@ -222,7 +222,22 @@ impl<'a> Parts<'a> {
 }
 
 fn info(url: &str) -> Result<ConnectionInfo> {
-    url.into_connection_info().map_err(|error| refused(&error.to_string()))
+    let info = url.into_connection_info().map_err(|error| {
+        let said = error.to_string();
+        let why = match () {
+            () if said.contains("database number") => "the database is a number, as in /0",
+            () if said.contains("did not parse") => {
+                "it cannot be read: a port is a number up to 65535, and @ / : % ? # in user and password are \
+                 percent-encoded, as %40 for @"
+            }
+            () => return refused(&said.replace(" - InvalidClientConfig", "")),
+        };
+        refused(why)
+    })?;
+    match info.redis_settings().db() {
+        0.. => Ok(info),
+        db => Err(refused(&format!("database {db}: it is 0 or more"))),
+    }
 }
 
 /// Sets our name in the server's list of clients.

@@ -22,6 +22,10 @@ pub struct Tls {
     pub is_unverified: bool,
 }
 
+/// Ends of the lines in PEM that begin a certificate, and any kind of key.
+const CERTIFICATE: &str = "CERTIFICATE-----";
+const KEY: &str = "PRIVATE KEY-----";
+
 /// Options of other clients, and what to write here.
 const HABITS: [(&str, &str); 6] = [
     ("ssl_cert_reqs", "verify=none"),
@@ -80,18 +84,33 @@ impl Tls {
         let client_tls = match &self.cert {
             None => None,
             Some(cert) => Some(ClientTlsConfig {
-                client_cert: read("cert", cert)?,
-                client_key: read("key", self.key.as_ref().unwrap_or(cert))?,
+                client_cert: read("cert", cert, CERTIFICATE)?,
+                client_key: match &self.key {
+                    Some(key) => read("key", key, KEY)?,
+                    None => read("cert", cert, KEY)?,
+                },
             }),
         };
-        let root_cert = self.ca.as_ref().map(|ca| read("ca", ca)).transpose()?;
+        let root_cert = self.ca.as_ref().map(|ca| read("ca", ca, CERTIFICATE)).transpose()?;
         let made = Client::build_with_tls(info, TlsCertificates { client_tls, root_cert });
         made.map_err(|error| unusable(&format!("its files of TLS cannot be used: {error}")))
     }
 }
 
-fn read(option: &str, file: &str) -> RedisResult<Vec<u8>> {
-    fs::read(file).map_err(|error| unusable(&format!("{option}={file}: {error}")))
+/// `what`: how a line of PEM ends that begins what is wanted. Without one, a file of authorities would trust nobody.
+fn read(option: &str, file: &str, what: &str) -> RedisResult<Vec<u8>> {
+    let text = fs::read(file).map_err(|error| unusable(&format!("{option}={file}: {error}")))?;
+    let has_begun = |line: &[u8]| line.starts_with(b"-----BEGIN ") && line.trim_ascii_end().ends_with(what.as_bytes());
+    match text.split(|byte| *byte == b'\n').any(has_begun) {
+        true => Ok(text),
+        false if what == KEY && option == "cert" => Err(unusable(&format!(
+            "cert={file} has no private key: give its file by &key=FILE, or write the key into this one"
+        ))),
+        false => Err(unusable(&format!(
+            "{option}={file} is no file in PEM with a {}: it needs a line -----BEGIN {what}",
+            what.trim_end_matches('-').to_lowercase()
+        ))),
+    }
 }
 
 /// Not an error of I/O, after which one would try again.
