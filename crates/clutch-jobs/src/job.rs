@@ -461,8 +461,12 @@ pub enum Ending {
         why: Cow<'static, str>,
     },
     Failed(JobError),
-    /// Not begun, or cut off through no fault of the job.
+    /// Cut off through no fault of the job.
     CutOff {
+        reason: String,
+    },
+    /// Put back before it had begun.
+    NotBegun {
         reason: String,
     },
     /// Not here, or not yet: the attempt does not count.
@@ -490,6 +494,8 @@ pub struct Settled {
     pub result: Option<(String, Millis)>,
     /// Why, for people: a snooze, a cancel, no other attempt.
     pub reason: Option<String>,
+    /// Otherwise it is no start, for limits of rate.
+    pub has_begun: bool,
 }
 
 impl Settled {
@@ -504,6 +510,7 @@ impl Settled {
             error: None,
             result,
             reason: None,
+            has_begun: true,
         }
     }
 
@@ -520,6 +527,7 @@ impl Settled {
             error: Some(error),
             result: None,
             reason: Some("its record in the store cannot be read".to_owned()),
+            has_begun: true,
         }
     }
 }
@@ -535,6 +543,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         error: None,
         result: None,
         reason: None,
+        has_begun: true,
     };
     // An attempt that does not count was never one.
     let again = |ms: Millis| Settled {
@@ -558,7 +567,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
         }
         Ending::Snoozed { ms } => Settled { reason: Some("snoozed".to_owned()), ..again(ms) },
-        Ending::PutOff { ms, reason } => Settled { reason: Some(reason), ..again(ms) },
+        Ending::PutOff { ms, reason } => Settled { reason: Some(reason), has_begun: false, ..again(ms) },
         Ending::CancelledItself { reason } => Settled { reason: Some(reason), ..with(State::Cancelled) },
         Ending::Cancelled => Settled { reason: Some("cancelled".to_owned()), ..with(State::Cancelled) },
         Ending::RetryAsked { ms, reason } => {
@@ -571,6 +580,9 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         Ending::Failed(error) => retry(job.backoff.after(job.attempt, random), error),
         Ending::CutOff { reason } => {
             Settled { attempts: job.attempt.saturating_sub(1), reason: Some(reason), ..with(State::Available) }
+        }
+        Ending::NotBegun { reason } => {
+            Settled { has_begun: false, ..settle(job, Ending::CutOff { reason }, now, random) }
         }
     }
 }

@@ -557,7 +557,9 @@ impl Loop {
         }
         let ending = match outcome {
             _ if one.is_cancelled => Ending::Cancelled,
-            Outcome::Refused(Refusal::Cancelled) if one.is_put_back => Ending::CutOff { reason: NOT_BEGUN.to_owned() },
+            Outcome::Refused(Refusal::Cancelled) if one.is_put_back => {
+                Ending::NotBegun { reason: NOT_BEGUN.to_owned() }
+            }
             outcome => answer::ending(&one.job, outcome, self.shared.store.now()),
         };
         self.cells.extend(one.cell);
@@ -599,7 +601,7 @@ impl Loop {
     fn settle(&mut self, job: &Claimed, ending: Ending) {
         self.machine.on(fetcher::Event::Ended, Instant::now());
         // Not the job's fault: it is put back, and would be claimed again at once.
-        if matches!(ending, Ending::CutOff { .. }) {
+        if matches!(ending, Ending::CutOff { .. } | Ending::NotBegun { .. }) {
             self.machine.on(fetcher::Event::Refused, Instant::now());
         }
         let settled = settle(job, ending, self.shared.store.now(), random::fraction());

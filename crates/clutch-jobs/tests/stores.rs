@@ -116,6 +116,7 @@ stores! {
             a_queue_begins_no_more_than_its_rate,
             many_runners_begin_no_more_than_a_rate,
             a_rate_forgets_what_began_before_the_clock_was_set_back,
+            what_had_not_begun_is_no_start_for_a_rate,
             a_key_begins_no_more_than_its_rate,
             each_rate_of_a_key_has_its_own_memory,
             jobs_with_a_key_run_one_at_a_time_in_order,

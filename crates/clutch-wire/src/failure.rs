@@ -100,6 +100,16 @@ impl Failure {
         }
     }
 
+    /// Whether the work had no part in it: its pool ended the worker, or can start none.
+    pub fn is_of_pool(&self) -> bool {
+        matches!(
+            self,
+            Failure::WorkerLost { cause: Some(_), .. }
+                | Failure::WorkerLost { worker_pid: 0, .. }
+                | Failure::Config { .. }
+        )
+    }
+
     /// The body of a failure frame: a tag, then its fields, each prefixed by its length.
     pub fn encode(&self) -> Vec<u8> {
         let number = |number: Option<i32>| number.map_or(Vec::new(), |number| number.to_le_bytes().to_vec());

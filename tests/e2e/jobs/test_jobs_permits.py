@@ -77,6 +77,18 @@ def test_what_was_claimed_ahead_and_cannot_begin_is_put_back_for_others(tmp_path
         assert house.ended(first).state == "completed"
 
 
+def test_a_job_that_is_cut_off_and_put_back_is_no_failure_of_its_pool(tmp_path: Path) -> None:
+    with Rendezvous() as place, JobsHouse(tmp_path, {"workers": 1, "grace": "100ms"}) as house:
+        assert house.dispatcher is not None
+        job = house.jobs.enqueue(job_tools.wait_at, place.port)
+        place.guest()
+        house.dispatcher.reload("work")
+        place.guest().let_go()
+        assert house.ended(job).state == "completed"
+        stats = house.dispatcher.pools["work"].stats()
+        assert (stats["done"], stats["failed"]) == (1, 0)
+
+
 def test_the_deadline_of_an_attempt_begins_with_its_function(tmp_path: Path) -> None:
     pool = {"profile": "thread", "workers": 1, "threads": 2, "deadline": "1s"}
     with Rendezvous() as place, JobsHouse(tmp_path, pool) as house:

@@ -131,9 +131,9 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
         Failure::Expired(expired) => expired_as(job, now, told("deadline", &expired.stacks)),
         // No fault of its own: Clutch ended the worker for another's, or none can start.
         Failure::WorkerLost { cause: Some(cause), .. } => Ending::CutOff { reason: cause.clone() },
-        Failure::WorkerLost { worker_pid: 0, message, .. } => Ending::CutOff { reason: message.clone() },
+        Failure::WorkerLost { worker_pid: 0, message, .. } => Ending::NotBegun { reason: message.clone() },
         Failure::WorkerLost { output, .. } => Ending::Failed(told("worker_lost", output)),
-        Failure::Config { message } => Ending::CutOff { reason: message.clone() },
+        Failure::Config { message } => Ending::NotBegun { reason: message.clone() },
     }
 }
 

@@ -85,7 +85,7 @@ impl InlineRunner {
     }
 
     fn end(&mut self, job: &Claimed, ending: Ending) -> Result<Settled> {
-        let is_attempt = !matches!(ending, Ending::CutOff { .. });
+        let is_attempt = !matches!(ending, Ending::CutOff { .. } | Ending::NotBegun { .. });
         let settled = settle(job, ending, self.store.now(), random::fraction());
         let report = Report { settled: vec![settled.clone()], ..Report::default() };
         self.round(&report, &Want::default())?;

@@ -83,7 +83,7 @@ pub(super) fn of(
         payload.inline.extend_from_slice(body.as_bytes());
     } else {
         let stored = pool.regions().store(body.as_bytes());
-        let lease = stored.map_err(|error| Ending::CutOff { reason: format!("no shared memory: {error}") })?;
+        let lease = stored.map_err(|error| Ending::NotBegun { reason: format!("no shared memory: {error}") })?;
         payload.leases.push(Arc::new(lease));
     }
     Ok(Work {

@@ -493,13 +493,14 @@ fn settle(
         let kept = keep.and_then(|keep| keep.of(state))?;
         Some(now.saturating_add(kept_ms(kept)).max(keep_until.unwrap_or_default()))
     };
-    let ended: Option<(Option<String>, State)> = transaction
+    let ended = transaction
         .prepare_cached(
             "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
              errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, rescues = 0, \
              reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
              delete_at = iif(cancelling AND ?4 < 2, ?13, ?12), checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
-             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key, state",
+             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 \
+             RETURNING key, state, queue, attempted_at, key_rate",
         )?
         .query_row(
             params![
@@ -517,10 +518,16 @@ fn settle(
                 deleted_at(settled.state),
                 deleted_at(State::Cancelled),
             ],
-            |row| Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?)),
+            |row| {
+                let start = (row::text(row, 2)?, row::integer(row, 3)?, row::rate(row, 4)?);
+                Ok((row::optional_text(row, 0)?, row::state_of(row, 1)?, start))
+            },
         )
         .optional()?;
-    let Some((key, state)) = ended else { return Ok(false) };
+    let Some((key, state, (queue, claimed_at, key_rate))) = ended else { return Ok(false) };
+    if !settled.has_begun {
+        claim::forget_start(transaction, &queue, key.as_deref().zip(key_rate), claimed_at)?;
+    }
     flow::note(transaction, row_id(&settled.id), Link::behind(state, State::Running))?;
     release(transaction, key.as_deref())?;
     Ok(true)

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{NewJob, Rate, State, now};
+use clutch_jobs::job::{Ending, NewJob, Rate, State, now};
 use clutch_jobs::store::{Change, Filter, QueueChange, Report, StoreError};
 
 use super::house::{HOUR, House, NOW, done, failure, ids, job, runner, want};
@@ -146,6 +146,23 @@ pub fn a_key_begins_no_more_than_its_rate(house: &House) {
     // Who is put off twice is still one of those of its key that may run.
     let waits = house.store.list(&Filter { state: Some(State::Scheduled), limit: 9, ..Filter::default() }).unwrap();
     assert!(house.store.change(&waits[0].id, Change::Cancel, NOW + 61_000).unwrap());
+}
+
+pub fn what_had_not_begun_is_no_start_for_a_rate(house: &House) {
+    let rate = Some(Rate { count: 1, per_ms: 3_600_000 });
+    let keyed = NewJob { key: Some("k".to_owned()), key_rate: rate, ..job("default") };
+    house.store.set_queue("slow", QueueChange::Rate(rate)).unwrap();
+    for (name, of) in [("default", keyed), ("slow", job("slow"))] {
+        house.enqueue(&[of]);
+        for _ in 0..2 {
+            let claimed = house.claim_at("a", 9, &[name], NOW);
+            assert_eq!(claimed.len(), 1, "{name}");
+            house.end("a", &claimed[0], Ending::NotBegun { reason: "it waited".to_owned() }, NOW);
+        }
+        let claimed = house.claim_at("a", 9, &[name], NOW);
+        house.end("a", &claimed[0], Ending::CutOff { reason: "it had begun".to_owned() }, NOW);
+        assert!(house.claim_at("a", 9, &[name], NOW).is_empty(), "{name}: the hour is not over");
+    }
 }
 
 /// A short rate forgets soon what a long one needs.

@@ -547,10 +547,13 @@ impl Core {
                 if matches!(verdict, Verdict::Lost(_)) {
                     self.telemetry.emit(|| WorkLost { id });
                 }
-                self.noted.tally.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
                 let known = if verdict == Verdict::Failing { &self.excuses.failing } else { &self.excuses.lost };
-                return Outcome::Failure(known.clone().unwrap_or_else(|| Arc::new(unknown())));
+                let failure = known.clone().unwrap_or_else(|| Arc::new(unknown()));
+                // A job then goes back to its store unharmed.
+                let is_put_back = work.entry.job().is_some() && failure.is_of_pool();
+                self.noted.tally.failed += u64::from(!is_put_back);
+                return Outcome::Failure(failure);
             }
         };
         Outcome::Refused(refusal)

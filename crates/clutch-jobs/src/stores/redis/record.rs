@@ -171,6 +171,7 @@ pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
     if_any(cmd, settled.result.as_ref().map(|(result, _)| result.as_str()));
     if_any(cmd, settled.result.as_ref().map(|(_, until)| *until));
     optional(cmd, settled.reason.as_deref());
+    cmd.arg(u8::from(settled.has_begun));
 }
 
 // ---- answers of scripts

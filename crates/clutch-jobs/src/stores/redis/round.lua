@@ -2,7 +2,8 @@
 -- wants; how many queues, and each; how many notes, and of each: id, attempt, checkpoint, progress; how many have
 -- simply completed, and the ids; how many have ended otherwise, and the ids; when these are deleted, by state: completed,
 -- cancelled, dead; of each of the first its attempt; of each
--- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
+-- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason, '0' if it had not begun.
+-- What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
 -- attempt, attempts_max, checkpoint, when it was due, '1' if its deadline plays no part any more, how many jobs it comes
@@ -138,6 +139,25 @@ local function each_claim(ids, look)
   end
 end
 
+-- Starts under limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short
+-- one forgets a long one needs.
+local function starts_of(scope, rate) return p .. 'rate:' .. rate .. ':' .. scope end
+
+-- `round`: the number of the one that claimed the job.
+local function start_of(id, round) return id .. ':' .. round .. ':' .. runner end
+
+-- Of a job that had not begun, when it was claimed.
+local function forget_start(id, claim, queue)
+  local start, was = start_of(id, (claim_of(claim))), fields_of(id, 'key', 'key_rate')
+  local scopes = { ['queue:' .. queue] = try('HGET', p .. 'settings', 'rate:' .. queue) }
+  if was[1] then scopes['key:' .. was[1]] = was[2] end
+  for scope, rate in pairs(scopes) do
+    if type(rate) == 'string' and is_sound(starts_of(scope, rate), 'zset') then
+      call('ZREM', starts_of(scope, rate), start)
+    end
+  end
+end
+
 local function take_ids()
   local ids = {}
   for nr = 1, tonumber(take()) do ids[nr] = take() end
@@ -157,10 +177,12 @@ if #completed + #ended > 0 then
   end)
   each_claim(ended, function(id, claim)
     local attempt, state, attempts, due, problem = take(), take(), take(), take(), take()
-    local result, keep_until, reason = take(), take(), take_optional()
+    local result, keep_until, reason, has_begun = take(), take(), take_optional(), take() == '1'
     local recorded, queue = has_record(id, claim, attempt)
     if not recorded then return false end
-    return settle_recorded(id, queue, attempt, state, attempts, due, problem, result, keep_until, reason)
+    local is_settled = settle_recorded(id, queue, attempt, state, attempts, due, problem, result, keep_until, reason)
+    if is_settled and not has_begun then forget_start(id, claim, queue) end
+    return is_settled
   end)
   many('HDEL', running, unheld)
   many('HSET', p .. 'done', done)
@@ -170,13 +192,10 @@ if #completed + #ended > 0 then
   pass_on(LINKS_MAX, now)
 end
 
--- ---- limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short one
--- forgets a long one needs.
+-- ---- limits of rate
 
 local again -- in how many milliseconds more may begin
 local LATE_MAX = 10000 -- milliseconds, as in store.rs
-
-local function starts_of(scope, rate) return p .. 'rate:' .. rate .. ':' .. scope end
 
 -- How many may begin now.
 local function rate_left(scope, rate)
@@ -198,7 +217,7 @@ end
 
 local function note_start(scope, rate, id)
   local starts = starts_of(scope, rate)
-  call('ZADD', starts, now, id .. ':' .. number .. ':' .. runner)
+  call('ZADD', starts, now, start_of(id, number))
   call('PEXPIRE', starts, string.match(rate, '%d+$') + LATE_MAX)
 end
 

@@ -21,6 +21,42 @@ struct Setting {
     rate: Option<Rate>,
 }
 
+fn setting(transaction: &Transaction<'_>, queue: &str) -> rusqlite::Result<Setting> {
+    let mut setting =
+        transaction.prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let (is_paused, running_max) = (row::flag(row, 0)?, row::integer(row, 1)?);
+        Ok(Setting { is_paused, running_max, rate: row::rate(row, 2)? })
+    };
+    setting.query_row([queue], read).optional().map(Option::unwrap_or_default)
+}
+
+/// The scopes of limits of rate. One for each rate, since what a short one forgets a long one needs.
+fn of_queue(queue: &str, rate: Rate) -> String {
+    format!("{rate} queue:{queue}")
+}
+
+fn of_key(key: &str, rate: Rate) -> String {
+    format!("{rate} key:{key}")
+}
+
+/// Of a job that had not begun, when it was claimed then.
+pub(super) fn forget_start(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    key: Option<(&str, Rate)>,
+    claimed_at: Option<Millis>,
+) -> rusqlite::Result<()> {
+    let of_queue = setting(transaction, queue)?.rate.map(|rate| of_queue(queue, rate));
+    let mut forget = transaction.prepare_cached(
+        "DELETE FROM clutch_starts WHERE rowid = (SELECT rowid FROM clutch_starts WHERE scope = ?1 AND at = ?2 LIMIT 1)",
+    )?;
+    for scope in of_queue.into_iter().chain(key.map(|(key, rate)| of_key(key, rate))) {
+        forget.execute(params![scope, claimed_at])?;
+    }
+    Ok(())
+}
+
 /// Claims from one queue.
 pub(super) struct Claims<'a> {
     pub transaction: &'a Transaction<'a>,
@@ -33,9 +69,9 @@ pub(super) struct Claims<'a> {
 impl Claims<'_> {
     /// Adds at most so many to what the round has.
     pub fn take(&self, limit: usize, round: &mut Round) -> rusqlite::Result<()> {
-        let setting = self.setting()?;
+        let setting = setting(self.transaction, self.queue)?;
         let mut limit = limit.min(self.most_of(&setting)?);
-        let of_queue = setting.rate.filter(|_| limit > 0).map(|rate| (format!("{rate} queue:{}", self.queue), rate));
+        let of_queue = setting.rate.filter(|_| limit > 0).map(|rate| (of_queue(self.queue, rate), rate));
         if let Some((scope, rate)) = &of_queue {
             limit = limit.min(self.rate_left(scope, *rate)?.0);
         }
@@ -56,17 +92,6 @@ impl Claims<'_> {
             }
         }
         Ok(())
-    }
-
-    fn setting(&self) -> rusqlite::Result<Setting> {
-        let mut setting = self
-            .transaction
-            .prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
-        let read = |row: &rusqlite::Row<'_>| {
-            let (is_paused, running_max) = (row::flag(row, 0)?, row::integer(row, 1)?);
-            Ok(Setting { is_paused, running_max, rate: row::rate(row, 2)? })
-        };
-        setting.query_row([self.queue], read).optional().map(Option::unwrap_or_default)
     }
 
     fn most_of(&self, setting: &Setting) -> rusqlite::Result<usize> {
@@ -117,7 +142,7 @@ impl Claims<'_> {
 
     /// Whether the rate of its key allows it now. If not, it is put off: it is still one of those of its key that may run.
     fn may_begin(&self, job: &Claimed, rate: Rate) -> rusqlite::Result<bool> {
-        let scope = format!("{rate} key:{}", job.key.as_deref().unwrap_or_default());
+        let scope = of_key(job.key.as_deref().unwrap_or_default(), rate);
         let (left, wait) = self.rate_left(&scope, rate)?;
         if left > 0 {
             self.note_start(&scope, rate)?;
