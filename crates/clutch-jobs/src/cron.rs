@@ -284,6 +284,16 @@ impl CronEntry {
     }
 }
 
+/// Ticks of an entry that nobody has run in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missed {
+    pub entry: String,
+    /// At most [`MISSED_MAX`].
+    pub ticks: usize,
+    /// The last of them makes a job all the same.
+    pub is_made_up: bool,
+}
+
 /// An entry with what is known of its ticks.
 #[derive(Debug)]
 struct Timer {
@@ -296,22 +306,28 @@ struct Timer {
     due_at: Option<Millis>,
     /// The store has refused its tick.
     is_refused: bool,
+    /// How many were missed up to the tick that is reported to the store, which is one of them if it is late.
+    missed: usize,
+    is_late: bool,
 }
 
 impl Timer {
     fn new(entry: CronEntry, kept: Option<String>) -> Timer {
-        Timer { entry, kept, is_known: false, due_at: Some(Millis::MIN), is_refused: false }
+        Timer { entry, kept, is_known: false, due_at: Some(Millis::MIN), is_refused: false, missed: 0, is_late: false }
     }
 
-    fn tick(&mut self, now: Millis) -> Option<Tick> {
+    /// Returns the tick to report to the store, unless those that were missed are only to be told of.
+    fn tick(&mut self, now: Millis, missed: &mut Vec<Missed>) -> Option<Tick> {
         let due_at = self.due_at.filter(|due_at| *due_at <= now)?;
         let name = self.entry.options.name.clone();
         if !self.is_known {
             return Some(Tick { name, at: now, job: None });
         }
         let at = self.entry.schedule.last(now).unwrap_or(due_at).max(due_at);
-        if self.entry.options.misfire == Misfire::Skip && now - at > MISSED_AFTER {
+        (self.missed, self.is_late) = (self.entry.missed(due_at - 1, now), now - at > MISSED_AFTER);
+        if self.entry.options.misfire == Misfire::Skip && self.is_late {
             self.due_at = self.entry.next(at);
+            missed.push(Missed { entry: name, ticks: self.missed, is_made_up: false });
             return None;
         }
         Some(Tick { name, at, job: Some(self.entry.job(at, now)) })
@@ -322,11 +338,14 @@ impl Timer {
 #[derive(Debug, Default)]
 pub struct Cron {
     timers: Vec<Timer>,
+    /// Not told yet.
+    missed: Vec<Missed>,
 }
 
 impl Cron {
     pub fn new(entries: Vec<CronEntry>) -> Cron {
-        Cron { timers: entries.into_iter().map(|entry| Timer::new(entry, None)).collect() }
+        let timers = entries.into_iter().map(|entry| Timer::new(entry, None)).collect();
+        Cron { timers, missed: Vec::new() }
     }
 
     /// Takes the entries that the store keeps. One of the configuration goes before one of the same name; those that a newer
@@ -346,6 +365,22 @@ impl Cron {
         }
     }
 
+    /// Asks the store once more about entries whose last tick is in the future: a clock that was ahead has gone back, and
+    /// they are silent until then.
+    pub fn ask_of_future(&mut self, now: Millis) {
+        for timer in &mut self.timers {
+            let next = timer.entry.next(now.saturating_add(AHEAD_MAX));
+            if timer.due_at.zip(next).is_some_and(|(due_at, next)| due_at > next) {
+                *timer = Timer::new(timer.entry.clone(), timer.kept.take());
+            }
+        }
+    }
+
+    /// Returns what was missed since it was asked last.
+    pub fn take_missed(&mut self) -> Vec<Missed> {
+        std::mem::take(&mut self.missed)
+    }
+
     /// Asks the store once more about entries whose ticks it has refused: a clock may be right again.
     pub fn ask_again(&mut self) {
         for timer in self.timers.iter_mut().filter(|timer| timer.is_refused) {
@@ -360,7 +395,8 @@ impl Cron {
 
     /// Returns the ticks to report to the store. The same ticks may be returned again: only [`Cron::ticked`] ends that.
     pub fn ticks(&mut self, now: Millis) -> Vec<Tick> {
-        self.timers.iter_mut().filter_map(|timer| timer.tick(now)).collect()
+        let Cron { timers, missed } = self;
+        timers.iter_mut().filter_map(|timer| timer.tick(now, missed)).collect()
     }
 
     /// Takes the store's answer: for each of the ticks, the time of the last one of its entry.
@@ -368,6 +404,10 @@ impl Cron {
         for (tick, last) in ticks.iter().zip(lasts) {
             for timer in self.timers.iter_mut().filter(|timer| timer.entry.options.name == tick.name) {
                 timer.is_known = true;
+                if tick.job.is_some() && *last == tick.at && timer.missed > 0 {
+                    let (ticks, is_made_up) = (std::mem::take(&mut timer.missed), timer.is_late);
+                    self.missed.push(Missed { entry: tick.name.clone(), ticks, is_made_up });
+                }
                 timer.is_refused = *last == REFUSED;
                 timer.due_at = if timer.is_refused { None } else { timer.entry.next(*last) };
             }

@@ -38,6 +38,10 @@ clutch_pool::facts! {
     /// a row on, once until one begins.
     "cron_skipped" LIVES CronSkipped { front: Arc<str>, entry: String }
 
+    /// Ticks of periodic jobs were missed, since no dispatcher ran: `missed`, at most 1,000. `is_made_up`: the last of them makes
+    /// a job now.
+    "cron_missed" LIVES CronMissed { front: Arc<str>, entry: String, missed: usize, is_made_up: bool }
+
     /// The last tick of an entry of periodic jobs is in the future, since a clock was ahead: it has no jobs until then. `ahead_s`:
     /// how far.
     "cron_ahead" LIVES CronAhead { front: Arc<str>, entry: String, ahead_s: u64 }

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cron::Cron;
+use crate::cron::{Cron, Missed};
 use crate::job::Millis;
 use crate::leases::{LOOKS_MIN, Lapsed, Observer};
 use crate::store::{Led, RENEWALS, Schedule, Tick, Upkeep};
@@ -109,6 +109,16 @@ impl Maintenance {
     /// Takes the entries of periodic jobs that the store keeps.
     pub fn keep(&mut self, schedules: &[Schedule], clock: Millis) {
         self.cron.keep(schedules, clock);
+    }
+
+    /// Looks for entries of periodic jobs that a clock which was ahead has silenced.
+    pub fn ask_of_future(&mut self, clock: Millis) {
+        self.cron.ask_of_future(clock);
+    }
+
+    /// Returns the ticks of periodic jobs that were missed, since it was asked last.
+    pub fn take_missed(&mut self) -> Vec<Missed> {
+        self.cron.take_missed()
     }
 
     /// Returns the ticks of periodic jobs that a look is to report.

@@ -132,6 +132,10 @@ def jobs(event: Event) -> str:
     return "1 job" if event["jobs"] == 1 else f"{event['jobs']} jobs"
 
 
+def ticks(event: Event) -> str:
+    return "1 tick" if event["missed"] == 1 else f"{event['missed']} ticks"
+
+
 def jobs_rescued(event: Event) -> str:
     dead = f"; {event['dead']} of them are dead of it" if event["dead"] else ""
     return (
@@ -259,6 +263,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
         lambda event: (
             f"{event['front']}: ticks of {event['entry']} are skipped, since the job of an earlier one has not ended: "
             f"clutch jobs list --tag cron:{event['entry']}"
+        ),
+    ),
+    "cron_missed": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: {event['entry']} has missed {ticks(event)}, since no dispatcher ran: "
+            f"{'the last one is made up for' if event['is_made_up'] else 'none is made up for'}"
         ),
     ),
     "cron_ahead": about_pool(

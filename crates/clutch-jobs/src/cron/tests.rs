@@ -219,9 +219,28 @@ fn of_missed_ticks_the_last_one_is_made_up_for_or_none() {
         let mut cron = Cron::new(vec![missing]);
         house.look(&mut cron, at("2026-05-01T09:30:00Z"));
         assert_eq!(house.made, vec![at("2026-05-01T09:00:00Z"); made]);
+        let told = Missed { entry: "nightly".to_owned(), ticks: 9, is_made_up: made == 1 };
+        assert_eq!((cron.take_missed(), cron.take_missed()), (vec![told], Vec::new()), "once");
         house.look(&mut cron, at("2026-05-01T10:00:01Z"));
         assert_eq!(house.made.last(), Some(&at("2026-05-01T10:00:00Z")));
+        assert_eq!(cron.take_missed(), [], "it is in time");
     }
+}
+
+#[test]
+fn an_entry_that_a_clock_has_silenced_is_asked_about_once_it_goes_back() {
+    let (mut house, mut cron) = (House::default(), Cron::new(vec![entry("0 * * * *", "UTC")]));
+    house.look(&mut cron, at("2026-05-01T00:30:00Z"));
+    house.look(&mut cron, at("2026-05-01T09:00:00Z"));
+    let now = at("2026-05-01T01:00:00Z");
+    assert_eq!(cron.ticks(now).len(), 0, "the last one is in the future");
+    cron.ask_of_future(now);
+    assert!(matches!(&cron.ticks(now)[..], [Tick { job: None, .. }]));
+    house.look(&mut cron, now);
+    assert_eq!(cron.due_at(), Some(at("2026-05-01T10:00:00Z")));
+    let later = at("2026-05-01T08:59:30Z");
+    cron.ask_of_future(later);
+    assert_eq!(cron.due_at(), Some(at("2026-05-01T10:00:00Z")), "clocks may differ a little");
 }
 
 #[test]

@@ -14,12 +14,12 @@ use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
 
 use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
-use crate::cron::Cron;
 use crate::cron::watch::{Silence, Watch as CronWatch};
+use crate::cron::{Cron, Missed};
 use crate::ends::{Ends, Heirs};
 use crate::facts::{
-    ClockDiffers, CronAhead, CronRefused, CronSkipped, JobsInherited, JobsRescued, QueueUnserved, StoreDamaged,
-    StoreFilling, StoreLost, StoreRecovered,
+    ClockDiffers, CronAhead, CronMissed, CronRefused, CronSkipped, JobsInherited, JobsRescued, QueueUnserved,
+    StoreDamaged, StoreFilling, StoreLost, StoreRecovered,
 };
 use crate::job::Millis;
 use crate::maintenance::{Duty, Maintenance, Performed};
@@ -421,6 +421,7 @@ impl Shared {
                 if let Ok(schedules) = self.store.schedules() {
                     machine.keep(&schedules, self.store.now());
                 }
+                machine.ask_of_future(self.store.now());
             }
             if let Some(heirs) = heirs.as_mut().filter(|_| sent >= inherit_at) {
                 inherit_at = sent + INHERIT_INTERVAL;
@@ -452,6 +453,10 @@ impl Shared {
                 Err(error) => self.failed(UPKEEP, error.to_string()),
             }
             machine.on(event.unwrap_or(Performed::Failed), Instant::now());
+            for Missed { entry, ticks: missed, is_made_up } in machine.take_missed() {
+                let front = self.config.name.clone();
+                self.telemetry.emit(|| CronMissed { front, entry, missed, is_made_up });
+            }
         }
         // The next leader comes at once; where the store cannot be had, when the lease ends.
         if !is_failing {
