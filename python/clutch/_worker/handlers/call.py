@@ -10,6 +10,7 @@ import inspect
 import pickle
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,40 @@ from clutch._worker.exclusive import Exclusive
 from clutch._worker.failure import was_interrupted
 from clutch._worker.script import ScriptError
 from clutch.tools import ToolOptions, options_of
+
+
+class Turns:
+    """A lock for threads that have it in the order in which they asked. `threading.Lock` gives it to any of them."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._is_held = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def ask(self) -> threading.Lock | None:
+        """None: it is held from now on. Otherwise it is as soon as this can be acquired."""
+        with self._guard:
+            if not self._is_held:
+                self._is_held = True
+                return None
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+            return mine
+
+    def give_up(self, mine: threading.Lock) -> None:
+        with self._guard:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return
+        self.release()  # its turn had come meanwhile
+
+    def release(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_held = False
 
 
 class Tool:
@@ -37,7 +72,7 @@ class Tool:
         self.simple = not (self.options.serial or self.options.main_thread)
         self.attempt_ms = self.options.attempt_ms
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        self.lock = threading.Lock()
+        self.turns = Turns()
         self._face: Any = None
 
     @classmethod

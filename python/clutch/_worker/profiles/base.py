@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from clutch._worker.delegates import LeftBehind
+    from clutch._worker.handlers.call import Turns
 
 LOOK_AGAIN_SECONDS = 0.05
 """Interval at which a call that waits for its turn checks whether it was cancelled."""
@@ -174,7 +175,7 @@ class Slot:
         try:
             tool = call.tool
             if tool is not None and tool.options.serial:
-                with turn(call, tool.lock):
+                with turn(call, tool.turns):
                     self._placed(call, tool)
             else:
                 self._placed(call, tool)
@@ -343,18 +344,19 @@ class Stoppable:
 
 
 @contextlib.contextmanager
-def turn(call: _core.Call, lock: threading.Lock) -> Iterator[None]:
-    """Hold a lock. A waiting call is not interrupted, which could lose the lock: it checks for a cancel itself."""
-    if not lock.acquire(blocking=False):
+def turn(call: _core.Call, turns: Turns) -> Iterator[None]:
+    """Hold the turn. A waiting call is not interrupted, which could lose the turn: it checks for a cancel itself."""
+    if (mine := turns.ask()) is not None:
         call.await_turn(True)
-        while not lock.acquire(timeout=LOOK_AGAIN_SECONDS):
+        while not mine.acquire(timeout=LOOK_AGAIN_SECONDS):
             if call.is_abandoned:
+                turns.give_up(mine)
                 raise Interrupted
         call.await_turn(False)
     try:
         yield
     finally:
-        lock.release()
+        turns.release()
 
 
 def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
