@@ -333,6 +333,7 @@ class Call:
 @final
 class JobChannel:
     def send(self, said: bytes) -> None: ...
+    def limit(self, ms: int) -> None: ...
 
 @final
 class JobStore:

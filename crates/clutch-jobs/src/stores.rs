@@ -18,6 +18,7 @@ macro_rules! scripts {
     };
 }
 
+pub mod celery;
 pub mod redis;
 pub mod sidekiq;
 pub mod sqlite;
@@ -32,7 +33,7 @@ use clutch_wire::sync::Mutex;
 
 use crate::store::{Offers, Result, Store, StoreError};
 
-const ALLOWED: &str = "sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db";
+const ALLOWED: &str = "sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db, celery://host:port/db";
 
 /// A kind of store, told by the schemes of its URLs.
 struct Kind {
@@ -46,7 +47,7 @@ struct Kind {
 }
 
 /// A new kind is a file and a row.
-static KINDS: [Kind; 3] = [
+static KINDS: [Kind; 4] = [
     Kind {
         has_scheme: |scheme| scheme == "sqlite",
         open: |url| Ok(Arc::new(sqlite::Sqlite::open(url)?)),
@@ -68,6 +69,13 @@ static KINDS: [Kind; 3] = [
         file: |_| None,
         offers: Offers { keywords: false, ticks: false, results: false, dependencies: false, transactions: false },
     },
+    Kind {
+        has_scheme: celery::is_scheme,
+        open: |url| Ok(Arc::new(celery::Celery::open(url)?)),
+        check: celery::check,
+        file: |_| None,
+        offers: Offers { keywords: true, ticks: false, results: false, dependencies: false, transactions: false },
+    },
 ];
 
 fn kind_of(url: &str) -> Result<&'static Kind> {
@@ -86,7 +94,8 @@ fn named(scheme: &str) -> Option<&'static Kind> {
 }
 
 /// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows,
-/// and `sidekiq://host:port/db`.
+/// `sidekiq://host:port/db`, and
+/// `celery://host:port/db`.
 pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     (kind_of(url)?.open)(url)
 }

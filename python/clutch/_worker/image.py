@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import mmap
 
     from clutch._worker.handlers.kind import TargetKind
+    from clutch.celery.tasks import Tasks
 
 WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
@@ -75,6 +76,8 @@ class Image:
         """Generators that the system has seeded: of `random`, and bit generators of numpy."""
         self.known: dict[str, Tool] = {}
         """Its tools, by name."""
+        self.tasks: Tasks | None = None
+        """Those of a target that is a Celery app."""
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None
         """Schemas of its tools, if a network front can reach them."""
@@ -188,6 +191,8 @@ class Image:
                 self.script.load_early()
             if self.options.get("app"):
                 self._take_app(self.options["app"])
+            else:
+                self.tasks = tasks_of(self.found, self.shape)
             if self.options.get("validate"):
                 self._check_tools()
         self._check_patched()
@@ -277,13 +282,18 @@ class Image:
         return {
             "warnings": self.warnings,
             "shape": self.shape if self.shape != self.launch["shape"] else None,
-            "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
+            "tools": self._names(),
             "async_tools": self._async_tools(),
             "schemas": self.schemas,
             "interface": self.kind,
             "python": sys.version.split()[0],
             "gil": gil_is_enabled(),
         }
+
+    def _names(self) -> list[str] | None:
+        if self.tasks is not None:
+            return self.tasks.names
+        return sorted(self.tools(self.found)) if self.options.get("target") and self.module else None
 
     def _async_tools(self) -> list[str]:
         """Names of tools that are `async def`, as many as anybody looks at."""
@@ -307,6 +317,8 @@ class Image:
             self._find_marked(self.found)  # which it may have changed
         if worker is not None and self.served is not None:
             self.app = self.served.entry(self.instance, self.options["app"], self.shape["profile"], worker)
+        if self.tasks is not None:
+            self.tasks.start()
         self.run_hooks("start")
         self._check_patched()
 
@@ -371,6 +383,8 @@ class Image:
         """Return the tool of this name, or the app if there is no name. Raises NoSuchTool with the nearest names."""
         if not name and self.app is not None:
             return self.app
+        if self.tasks is not None:
+            return self.tasks.tool(name)
         if name in self.known:
             return self.known[name]
         target = self.options.get("target")
@@ -426,6 +440,20 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
             raise LoadError(f"target {target!r}: {name!r} imports, but has no {part!r}{hint}")
         found = getattr(found, part)
     return module, found
+
+
+def tasks_of(found: Any, shape: dict[str, Any]) -> Tasks | None:
+    """The tasks of a target that is a Celery app, or has one and no tools."""
+    if "celery" not in sys.modules or (isinstance(found, types.ModuleType) and Image.tools(found)):
+        return None
+    from clutch.celery import apps
+
+    app = apps.find(found)
+    if app is None:
+        return None
+    from clutch.celery.tasks import Tasks
+
+    return Tasks(app, has_loop=shape["profile"] == "async")
 
 
 def nearest(name: str, known: Iterable[str], most: int) -> list[str]:

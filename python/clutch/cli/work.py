@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
+from clutch.cli.celery import node_of
 from clutch.cli.django_project import ask, taken
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
 from clutch.cli.habits import CommandWithHabits
@@ -53,12 +55,16 @@ class WorkCommand(CommandWithHabits):
     envvar="CLUTCH_STORE",
     show_envvar=True,
     metavar="URL|NAME",
-    help=f"{STORE_HELP} With --django, by default that of TASKS.",
+    help=f"{STORE_HELP} With --django, by default that of TASKS; of a Celery app, its broker.",
 )
 @click.option(
     "--queues",
     metavar="NAMES",
-    help="Queues to take jobs from, with weights: critical:3,default:1. [default: default; with --django, of TASKS]",
+    help="Queues to take jobs from, with weights: critical:3,default:1. [default: default; with --django, of TASKS; "
+    "those of a Celery app]",
+)
+@click.option(
+    "--node", metavar="NAME", help="Name of the node of a Celery app, as its peers see it. [default: celery@HOST]"
 )
 @click.option("--strict", is_flag=True, help="Take jobs from a queue only while all queues before it are empty.")
 @click.option(
@@ -77,6 +83,7 @@ def command(
     django: str | None,
     url: str | None,
     queues: str | None,
+    node: str | None,
     strict: bool,
     lease: str | None,
     admin: str | None,
@@ -105,7 +112,8 @@ def command(
         taken_queues = found.queues if queues is None else queues
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
-    store = url_of(url)
+    celery = node_of(targets, queues, node, options) if django is None and not url else None
+    store, taken_queues = (url_of(url), taken_queues) if celery is None else celery.take_over(options, queues)
     target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION
@@ -135,7 +143,9 @@ def command(
         logs.log.warning(warning)
     if watch:
         import_watchfiles()
-    raise SystemExit(Server(config, socket or config.control, watch, log_format=log_format).serve())
+    socket = socket or config.control
+    with celery.serving(socket, config.file) if celery else contextlib.nullcontext():
+        raise SystemExit(Server(config, socket, watch, log_format=log_format).serve())
 
 
 def given_store(url: str | None) -> str | None:

@@ -136,4 +136,13 @@ impl JobChannel {
         link.sender.put_chunk(self.id, &codec::raw(&link.sender.regions, Codec::Json, said)?)?;
         link.flush(py)
     }
+
+    /// Ends the attempt in this time from now on (milliseconds).
+    fn limit(&self, py: Python<'_>, ms: u64) -> PyResult<()> {
+        let link = self.link.get();
+        if link.is_in_copy() {
+            return Ok(());
+        }
+        link.sender.say_limit(py, self.id, ms)
+    }
 }

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from clutch import _core
 from clutch._worker.failure import describe, text_of, traceback_of, was_interrupted
@@ -78,6 +78,7 @@ class Dead(Directive):
     """
 
     reason: str
+    _kind: ClassVar[str] = "dead"
 
     def __str__(self) -> str:
         return self.reason
@@ -276,7 +277,7 @@ def directive_in(value: Any) -> bytes | None:
         case Retry(in_, reason):
             directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": text_of(reason)}}
         case Dead(reason):
-            return dead("dead", text_of(reason), traceback_of(value) if value.__traceback__ else "", "clutch.Dead")
+            return dead(value._kind, text_of(reason), traceback_of(value) if value.__traceback__ else "", "clutch.Dead")
         case _:
             return None
     return json.dumps(directive).encode()

@@ -419,7 +419,7 @@ impl Link {
         )))
     }
 
-    fn told(&self, error: &RedisError) -> StoreError {
+    pub fn told(&self, error: &RedisError) -> StoreError {
         let store = self.name.clone();
         if error.code() == Some(DAMAGED) {
             return StoreError::Damaged { store, reason: error.detail().unwrap_or_default().to_owned() };

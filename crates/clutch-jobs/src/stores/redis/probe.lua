@@ -5,8 +5,8 @@ local call, try, key = redis.call, redis.pcall, KEYS[1] .. ':none'
 local HARMLESS = {
   DEL = {}, EXISTS = {}, EXPIRE = { 1 }, GET = {}, HDEL = { 'f' }, HEXISTS = { 'f' }, HGET = { 'f' }, HGETALL = {},
   HINCRBY = { 'f', 'x' }, HKEYS = {}, HLEN = {}, HMGET = { 'f' }, HSET = { 'f', 'v', 'f' }, HSETNX = { 'f', 'v' },
-  INCRBY = { 'x' }, LINDEX = { 0 }, LLEN = {}, LMOVE = { key, 'LEFT', 'LEFT' }, LPUSH = { 'v' }, LRANGE = { 0, 0 },
-  LREM = { 0, 'v' }, LSET = { 0, 'v' }, LTRIM = { 0, 0 }, MSET = { 'v', key }, PERSIST = {}, PEXPIRE = { 1 }, RPUSH = { 'v' },
+  INCRBY = { 'x' }, LINDEX = { 0 }, LLEN = {}, LPOP = {}, LMOVE = { key, 'LEFT', 'LEFT' }, LPUSH = { 'v' }, LRANGE = { 0, 0 },
+  LREM = { 0, 'v' }, LSET = { 0, 'v' }, LTRIM = { 0, 0 }, MSET = { 'v', key }, PERSIST = {}, PEXPIRE = { 1 }, RPOP = {}, RPUSH = { 'v' },
   SADD = { 'v' }, SET = { 'v', 'XX' }, SISMEMBER = { 'v' }, SMEMBERS = {}, SRANDMEMBER = {}, SREM = { 'v' }, TYPE = {},
   XADD = { 'NOMKSTREAM', '*', 'f', 'v' }, ZADD = { 'x', 'v' }, ZCARD = {}, ZCOUNT = { 0, 0 }, ZRANGE = { 0, 0 },
   ZRANGEBYSCORE = { 0, 0 }, ZREM = { 'v' }, ZREMRANGEBYRANK = { 0, 0 }, ZREMRANGEBYSCORE = { 0, 0 },

@@ -1,0 +1,144 @@
+//! A message of a task, as far as a store has to know it. All else in it is the business of the app in a worker, which is
+//! given its very text.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::job::Millis;
+
+/// Name of a task that its message does not tell.
+const UNKNOWN: &str = "unknown";
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    headers: Value,
+    #[serde(default)]
+    properties: Value,
+}
+
+/// What is read of a message. Whatever is wrong with it is told by who runs it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Message {
+    /// The task's id: several messages may have one.
+    pub id: Option<String>,
+    /// The task's name.
+    pub task: String,
+    /// How often it was tried before.
+    pub retries: u32,
+    /// When it may run, as text of ISO 8601.
+    pub eta: Option<String>,
+    pub priority: i64,
+}
+
+impl Message {
+    /// None: it is not JSON, or no message.
+    pub fn parse(text: &str) -> Option<Message> {
+        let text = text.trim_start();
+        if !text.starts_with('{') {
+            return None; // an array would be read as the fields in their order
+        }
+        let Envelope { headers, properties } = serde_json::from_str(text).ok()?;
+        let header = |name: &str| headers.get(name).and_then(Value::as_str).map(str::to_owned);
+        let retries = headers.get("retries").and_then(Value::as_u64).unwrap_or(0);
+        Some(Message {
+            id: header("id"),
+            task: header("task").unwrap_or_else(|| UNKNOWN.to_owned()),
+            retries: u32::try_from(retries).unwrap_or(u32::MAX - 1),
+            eta: header("eta"),
+            priority: properties.get("priority").and_then(Value::as_i64).unwrap_or(0),
+        })
+    }
+
+    /// None: at once, or what it says is no time.
+    pub fn due_at(&self, timezone: &TimeZone) -> Option<Millis> {
+        let eta = self.eta.as_deref()?;
+        if let Ok(time) = eta.parse::<Timestamp>() {
+            return Some(time.as_millisecond());
+        }
+        let naive: DateTime = eta.parse().ok()?;
+        Some(timezone.to_zoned(naive).ok()?.timestamp().as_millisecond())
+    }
+}
+
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// The same message, which says that it may have run before. Nothing else in it changes, be it a number of many digits.
+pub(super) fn redelivered(text: &str) -> Option<String> {
+    let mut message: Fields = serde_json::from_str(text).ok()?;
+    let flag = || RawValue::from_string("true".to_owned()).ok();
+    let mut headers = fields(&message, "headers");
+    headers.insert("redelivered".to_owned(), flag()?);
+    let mut properties = fields(&message, "properties");
+    let mut delivery = fields(&properties, "delivery_info");
+    delivery.insert("redelivered".to_owned(), flag()?);
+    put(&mut properties, "delivery_info", &delivery)?;
+    put(&mut message, "headers", &headers)?;
+    put(&mut message, "properties", &properties)?;
+    serde_json::to_string(&message).ok()
+}
+
+/// The fields of a part; none of one that is missing, or something else.
+fn fields(of: &Fields, name: &str) -> Fields {
+    of.get(name).and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default()
+}
+
+fn put(into: &mut Fields, name: &str, part: &Fields) -> Option<()> {
+    into.insert(name.to_owned(), serde_json::value::to_raw_value(part).ok()?);
+    Some(())
+}
+
+/// What `unacked` has of a message: its text, and the exchange and routing key that it came by.
+pub(super) fn unpacked(kept: &str) -> Option<(String, String, String)> {
+    let (text, exchange, key): (Box<RawValue>, Option<String>, Option<String>) = serde_json::from_str(kept).ok()?;
+    Some((text.get().to_owned(), exchange.unwrap_or_default(), key.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"body":"W10=","headers":{"id":"7","task":"a.b","retries":2,"eta":"2027-01-15T09:00:00+01:00",
+        "n":12345678901234567890123,"redelivered":false},"properties":{"delivery_tag":"t","priority":4,
+        "delivery_info":{"routing_key":"q"}}}"#;
+
+    #[test]
+    fn what_a_store_has_to_know_is_read() {
+        let message = Message::parse(TEXT).unwrap();
+        assert_eq!(
+            (message.id.as_deref(), message.task.as_str(), message.retries, message.priority),
+            (Some("7"), "a.b", 2, 4)
+        );
+        assert_eq!(message.due_at(&TimeZone::UTC), Some(1_800_000_000_000));
+        assert_eq!(Message::parse("[1]").map(|message| message.task), None);
+        assert_eq!(Message::parse("{}").unwrap().task, UNKNOWN);
+    }
+
+    #[test]
+    fn a_time_without_an_offset_is_one_of_the_apps_timezone() {
+        let message = |eta: &str| Message { eta: Some(eta.to_owned()), ..Message::parse("{}").unwrap() };
+        let berlin = TimeZone::get("Europe/Berlin").unwrap();
+        assert_eq!(message("2027-01-15T09:00:00").due_at(&berlin), Some(1_800_000_000_000));
+        assert_eq!(message("2027-01-15T08:00:00Z").due_at(&berlin), Some(1_800_000_000_000));
+        assert_eq!(message("2027-01-15").due_at(&TimeZone::UTC), Some(1_799_971_200_000));
+        assert_eq!(message("tomorrow").due_at(&berlin), None);
+    }
+
+    #[test]
+    fn only_the_flags_of_a_redelivered_message_change() {
+        let text = redelivered(TEXT).unwrap();
+        let found: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["headers"]["redelivered"], true);
+        assert_eq!(found["properties"]["delivery_info"]["redelivered"], true);
+        assert_eq!(found["properties"]["delivery_info"]["routing_key"], "q");
+        assert!(text.contains("12345678901234567890123"), "{text}");
+        let kept = format!(r#"[{TEXT},"","q"]"#);
+        assert_eq!(unpacked(&kept).unwrap(), (TEXT.to_owned(), String::new(), "q".to_owned()));
+    }
+}

@@ -1,0 +1,92 @@
+//! What the node of a Celery app tells those who claim its tasks: what remote control has changed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+
+use crate::job::Millis;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    /// In place of the queues that it was started with.
+    queues: Option<Vec<String>>,
+    /// Least time between two starts of a task on this node, in milliseconds.
+    intervals: BTreeMap<String, f64>,
+}
+
+#[derive(Default)]
+pub(super) struct Settings {
+    text: String,
+    told: Told,
+    /// When the next of a task may begin.
+    next: HashMap<String, f64>,
+}
+
+impl Settings {
+    pub fn hear(&mut self, text: String) {
+        if text != self.text {
+            self.told = serde_json::from_str(&text).unwrap_or_default();
+            self.next.retain(|task, _| self.told.intervals.contains_key(task));
+            self.text = text;
+        }
+    }
+
+    /// As the node has written it, for workers.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The queues that are asked for, of those that the runner wants.
+    pub fn queues(&self, wanted: &[String]) -> Vec<String> {
+        match &self.told.queues {
+            Some(queues) if !wanted.is_empty() => {
+                let known = wanted.iter().filter(|queue| queues.contains(queue));
+                let others = queues.iter().filter(|queue| !wanted.contains(queue));
+                known.chain(others).cloned().collect()
+            }
+            _ => wanted.to_vec(),
+        }
+    }
+
+    /// Takes the next start of a task that has a rate, not before this time. None: at once.
+    pub fn start(&mut self, task: &str, not_before: Option<Millis>, now: Millis) -> Option<Millis> {
+        let earliest = not_before.map_or(now, |at| at.max(now));
+        let Some(interval) = self.told.intervals.get(task) else { return not_before.filter(|at| *at > now) };
+        let next = self.next.entry(task.to_owned()).or_insert(0.0);
+        let at = next.max(earliest as f64);
+        *next = at + interval;
+        Some(at.ceil() as Millis).filter(|at| *at > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_spreads_the_starts_of_a_task() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.start("a", None, 1000), None);
+        assert_eq!(settings.start("a", Some(2000), 1000), Some(2000));
+        settings.hear(r#"{"intervals": {"a": 500.0}}"#.to_owned());
+        assert_eq!(settings.start("b", None, 1000), None);
+        assert_eq!(settings.start("a", None, 1000), None);
+        assert_eq!(settings.start("a", None, 1200), Some(1500));
+        assert_eq!(settings.start("a", None, 1200), Some(2000), "each has a time of its own");
+        assert_eq!(settings.start("a", None, 9000), None, "nothing is saved up");
+        assert_eq!(settings.start("a", Some(12_000), 9100), Some(12_000));
+    }
+
+    #[test]
+    fn queues_that_the_node_names_replace_the_others() {
+        let mut settings = Settings::default();
+        let wanted = ["b".to_owned(), "a".to_owned()];
+        assert_eq!(settings.queues(&wanted), wanted);
+        settings.hear(r#"{"queues": ["a", "c"]}"#.to_owned());
+        assert_eq!(settings.queues(&wanted), ["a", "c"]);
+        assert!(settings.queues(&[]).is_empty(), "a runner that wants nothing is asked for nothing");
+        settings.hear("damaged".to_owned());
+        assert_eq!(settings.queues(&wanted), wanted);
+    }
+}

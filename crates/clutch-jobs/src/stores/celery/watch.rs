@@ -1,0 +1,139 @@
+//! Notices that a queue has got a message, without asking for it: the server tells of changes of keys that were looked at
+//! (`CLIENT TRACKING`, of which one connection asks and another is told).
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
+use redis::{Connection, RedisResult, Value};
+
+use crate::store::Watch;
+use crate::stores::redis::link::RESPONSE_TIMEOUT;
+use crate::stores::redis::record::{parsed, text};
+
+/// Interval at which it is seen that other queues are asked for, or that nobody waits any more.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Interval at which the lists are looked at anyway: the server tells nothing any more once it has lost who asked.
+const LOOK_ANYWAY: Duration = Duration::from_secs(5);
+
+/// The channel of what the server tells.
+const CHANNEL: &str = "__redis__:invalidate";
+
+/// What is looked at.
+pub(super) struct Wanted {
+    /// Lists that are always looked at, and those that somebody asks for.
+    pub always: [String; 2],
+    pub keys: Arc<Mutex<BTreeSet<String>>>,
+    /// Text that is news when it changes.
+    pub settings: String,
+}
+
+pub(super) struct Tracked {
+    asking: Connection,
+    /// Something that was looked at has changed.
+    changes: Receiver<()>,
+    /// The one who listens goes with this.
+    _is_wanted: Arc<()>,
+    wanted: Wanted,
+    settings: Option<String>,
+    /// The keys that the server tells of, since they were looked at.
+    known: BTreeSet<String>,
+    looked_at: Instant,
+}
+
+impl Tracked {
+    pub fn new(mut asking: Connection, mut told: Connection, wanted: Wanted) -> RedisResult<Tracked> {
+        let id: i64 = redis::cmd("CLIENT").arg("ID").query(&mut told)?;
+        let mut track = redis::cmd("CLIENT");
+        track.arg("TRACKING").arg("ON").arg("REDIRECT").arg(id).query::<Value>(&mut asking)?;
+        told.set_read_timeout(Some(LOOK))?;
+        let (sender, changes) = sync_channel(1);
+        let _is_wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&_is_wanted);
+        let listen = move || {
+            sys::block_signals();
+            let _ = listen(&mut told, &sender, &is_wanted);
+        };
+        std::thread::Builder::new().name("clutch-tracked".to_owned()).spawn(listen)?;
+        let looked_at = Instant::now();
+        let known = BTreeSet::new();
+        let mut tracked = Tracked { asking, changes, _is_wanted, wanted, settings: None, known, looked_at };
+        // It listens.
+        tracked.hear(RESPONSE_TIMEOUT)?;
+        tracked.look()?;
+        Ok(tracked)
+    }
+
+    /// Looks at all lists, and so hears of their next changes. Whether one has something.
+    fn look(&mut self) -> RedisResult<bool> {
+        self.known.clone_from(&self.wanted.keys.lock());
+        self.looked_at = Instant::now();
+        let mut looks = redis::pipe();
+        looks.cmd("GET").arg(&self.wanted.settings);
+        for key in self.wanted.always.iter().chain(&self.known) {
+            looks.cmd("LLEN").arg(key);
+        }
+        self.asking.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+        let mut found = looks.query::<Vec<Value>>(&mut self.asking)?.into_iter();
+        let settings = found.next().and_then(text);
+        let is_told = self.settings != settings;
+        self.settings = settings;
+        Ok(is_told || found.filter_map(parsed::<u64>).any(|length| length > 0))
+    }
+
+    /// Whether the server has told something within this time.
+    fn hear(&mut self, at_most: Duration) -> RedisResult<bool> {
+        match self.changes.recv_timeout(at_most) {
+            Ok(()) => Ok(true),
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+        }
+    }
+
+    fn wait_for(&mut self, at_most: Duration) -> RedisResult<bool> {
+        let until = Instant::now() + at_most;
+        loop {
+            let is_due = *self.wanted.keys.lock() != self.known || self.looked_at.elapsed() >= LOOK_ANYWAY;
+            if is_due && self.look()? {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if self.hear(left.min(LOOK))? && self.look()? {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Tells when it listens, and then of each change, until nobody wants to know or the connection is lost.
+fn listen(connection: &mut Connection, changes: &SyncSender<()>, is_wanted: &Weak<()>) -> RedisResult<()> {
+    let mut channel = connection.as_pubsub();
+    channel.subscribe(CHANNEL)?;
+    let mut has_news = true;
+    while is_wanted.strong_count() > 0 {
+        // What was told and not heard yet is news enough.
+        if has_news {
+            let _ = changes.try_send(());
+        }
+        has_news = match channel.get_message() {
+            Ok(_) => true,
+            Err(error) if error.is_timeout() => false,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+impl Watch for Tracked {
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+        self.wait_for(at_most).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,18 @@
+"""An existing Celery app on Clutch: `clutch work proj:app` in place of `celery worker`. Needs `celery`, whose own code
+runs each task in the worker: results, retries, chains, chords and signals are Celery's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["TaskPool"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports Celery for what needs it."""
+    if name == "TaskPool":
+        from clutch.celery.pool import TaskPool
+
+        return TaskPool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,457 @@
+"""`python -m clutch.celery.node TARGET`: a Celery app as one node of its fleet, in a process of its own beside the
+dispatcher, which imports nobody's code. It answers remote control, sends the events of a worker and listens to those of
+its peers, by Celery's own code; what a command changes it passes on to the dispatcher (its control socket) and to the
+workers (a hash in the store).
+
+Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app), then reads a line
+with its part: the control socket. It goes with its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from clutch.control import client
+from clutch.errors import ClutchError
+
+POOL = "work"
+REVOKED_SECONDS = 10800
+"""How long it is known that a task was revoked, as Celery's workers know it."""
+LOOK_SECONDS = 1.0
+TERMINATED_SECONDS = 5.0
+"""Longest wait for a word of the dispatcher."""
+
+
+def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, Any]] | None:
+    """The app of a target, and what the dispatcher has to know of it."""
+    from clutch._worker.image import find_target
+
+    _, found = find_target(target)
+    if "celery" not in sys.modules:
+        return None
+    from clutch.celery import apps
+
+    app = apps.find(found)
+    if app is None:
+        return None
+    apps.prepare(app)
+    told = apps.told(app, name, queues)
+    apps.declare(app, told["queues"])
+    # Before the first task: what the workers are to know of it.
+    with app.connection_for_write() as connection:
+        store = Store(app, told["node"])
+        store.use(connection.default_channel)
+        store.tell_workers(settings_of(app, told["queues"], bool(app.conf.worker_send_task_events)))
+    return app, told
+
+
+def settings_of(app: Any, queues: Iterable[str], sends_events: bool) -> dict[str, Any]:
+    """What workers and the store have to know, as far as remote control may change it."""
+    from celery.utils.time import rate
+    from celery.worker import state
+
+    rates = {name: rate(task.rate_limit) for name, task in app.tasks.items() if task.rate_limit}
+    return {
+        "events": sends_events,
+        "queues": list(queues),
+        "intervals": {}
+        if app.conf.worker_disable_rate_limits
+        else {name: 1000 / per_second for name, per_second in rates.items() if per_second},
+        "limits": {
+            name: [task.soft_time_limit, task.time_limit]
+            for name, task in app.tasks.items()
+            if "time_limit" in vars(task) or "soft_time_limit" in vars(task)
+        },
+        "stamps": {name: list(values) for name, values in state.revoked_stamps.items()},
+    }
+
+
+def main() -> None:
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what the target prints is no answer
+    sys.path.insert(0, os.getcwd())
+    target, name, *queues = sys.argv[1:]
+    found = describe(target, name, queues)
+    with open(answer, "w", encoding="utf-8") as file:
+        file.write(json.dumps(found and found[1]) + "\n")
+    if found is None:
+        return
+    part = sys.stdin.readline()
+    if part:
+        # The dispatcher tells when it is over: it outlives the signal of a terminal or a service manager.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        told = json.loads(part)
+        serve(found[0], name, told["queues"], Path(told["control"]), told["pid"])
+
+
+# ---- the node
+
+
+def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> None:
+    from celery import signals
+    from celery.worker import state
+    from celery.worker.pidbox import Pidbox
+
+    from clutch.celery import apps
+
+    node = apps.node_name(name)
+    fleet = Fleet(app, node, queues, Dispatcher(control, pid))
+    connection: Any = app.connection_for_read()
+    signals.worker_init.send(sender=fleet.controller)
+
+    class Box(Pidbox):
+        """Knows what runs when a command comes, whatever it asks for."""
+
+        def on_message(self, body: Any, message: Any) -> None:
+            fleet.look()
+            super().on_message(body, message)
+            fleet.look()
+
+    pidbox: Any = Box(fleet.consumer)
+    while not is_over(0):
+        try:
+            with connection.clone() as line:
+                fleet.connect(line)
+                pidbox.start(fleet.consumer)
+                pidbox.consumer.consume()
+                fleet.start()
+                while not is_over(0):
+                    with contextlib.suppress(socket.timeout):
+                        line.drain_events(timeout=LOOK_SECONDS)
+                    fleet.look()
+                fleet.stop()
+                pidbox.shutdown(fleet.consumer)
+        except (*connection.connection_errors, *connection.channel_errors):
+            if is_over(LOOK_SECONDS):
+                break
+        except SystemExit:  # Celery's WorkerShutdown: somebody has asked for it
+            fleet.dispatcher.stop()
+    state.should_stop = True
+
+
+def is_over(seconds: float) -> bool:
+    """Whether the dispatcher is gone within this time."""
+    return bool(select.select([0], [], [], seconds)[0])
+
+
+class Dispatcher:
+    """The dispatcher, by its control socket."""
+
+    def __init__(self, control: Path, pid: int) -> None:
+        self.control = control
+        self.pid = pid
+
+    def pool(self) -> dict[str, Any]:
+        """The pool as `clutch ps` shows it; empty while nobody answers."""
+        try:
+            pools = client.get(self.control, "/pools", TERMINATED_SECONDS)["pools"]
+        except ClutchError:
+            return {}
+        return next((pool for pool in pools if pool["name"] == POOL), {})
+
+    def running(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Workers with what runs in them."""
+        for worker in self.pool().get("workers", ()):
+            for call in worker.get("running") or ():
+                yield worker, call
+
+    def cancel(self, task_id: str) -> None:
+        for _, call in self.running():
+            if call["job"] == task_id:
+                client.post(self.control, f"/calls/{call['id']}/cancel", TERMINATED_SECONDS, pool=POOL)
+
+    def scale(self, by: int) -> None:
+        count = len(self.pool().get("workers", ())) + by
+        client.post(self.control, client.of_pool(POOL, "scale"), TERMINATED_SECONDS, min=count, max=count)
+
+    def reload(self) -> None:
+        client.post(self.control, client.of_pool(POOL, "reload"), None)
+
+    def stop(self) -> None:
+        with contextlib.suppress(ClutchError):
+            client.post(self.control, "/stop", TERMINATED_SECONDS)
+
+
+class Slots:
+    """The pool of the node, as commands and Celery's requests look at it."""
+
+    is_green = False
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+
+    @property
+    def num_processes(self) -> int:
+        return sum(worker.get("slots", 1) for worker in self.dispatcher.pool().get("workers", ())) or 1
+
+    def apply_async(self, *_: Any, **__: Any) -> None:
+        """Nothing runs here."""
+
+    def grow(self, n: int = 1) -> None:
+        self.dispatcher.scale(n)
+
+    def shrink(self, n: int = 1) -> None:
+        self.dispatcher.scale(-n)
+
+    def terminate_job(self, _pid: int, _signal: Any = None) -> None:
+        """Requests are ended by their ids."""
+
+
+class Store:
+    """What the node and the workers share, beside kombu's keys."""
+
+    def __init__(self, app: Any, node: str) -> None:
+        self.app = app
+        self.node = node
+        self._client: Any = None
+        self._prefix = ""
+
+    def use(self, channel: Any) -> None:
+        self._client = channel.client
+        self._prefix = ""
+
+    def key(self, name: str) -> str:
+        return f"clutch.celery:{name}"
+
+    def revoke(self, ids: Iterable[str]) -> None:
+        until = time.time() + REVOKED_SECONDS
+        named = dict.fromkeys(ids, until)
+        if named:
+            self._client.zadd(self.key("revoked"), named)
+            self._client.zremrangebyscore(self.key("revoked"), "-inf", time.time())
+            self._client.expire(self.key("revoked"), REVOKED_SECONDS)
+
+    def revoked(self) -> list[str]:
+        return [text(one) for one in self._client.zrange(self.key("revoked"), 0, -1)]
+
+    def tell_workers(self, settings: dict[str, Any]) -> None:
+        self._client.set(self.key(f"settings:{self.node}"), json.dumps(settings))
+
+    def held(self, pid: int) -> Iterator[dict[str, Any]]:
+        """Messages that the runners of this process have."""
+        for key in self._client.scan_iter(match=self._pattern(self.key(f"held:*:{pid}:*")), count=1000):
+            yield from self._messages(self._client.hkeys(self._own(text(key))))
+
+    def scheduled(self) -> Iterator[dict[str, Any]]:
+        yield from self._messages(self._client.zrange(self.key("scheduled"), 0, 999))
+
+    def _pattern(self, pattern: str) -> str:
+        return f"{getattr(self._client, 'global_keyprefix', '') or ''}{pattern}"
+
+    def _own(self, key: str) -> str:
+        return key.removeprefix(getattr(self._client, "global_keyprefix", "") or "")
+
+    def _messages(self, tags: list[Any]) -> Iterator[dict[str, Any]]:
+        for tag in tags:
+            kept = self._client.hget("unacked", tag)
+            with contextlib.suppress(ValueError, TypeError):
+                yield json.loads(kept)[0]
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Fleet:
+    """The node among its peers."""
+
+    def __init__(self, app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> None:
+        from celery.utils.timer2 import Timer
+        from celery.worker import state
+
+        from clutch.celery.standin import Channel, Controller, Standin
+
+        self.app = app
+        self.dispatcher = dispatcher
+        self.store = Store(app, node)
+        self.started_at = time.time()
+        self.told: dict[str, Any] = {}
+        self.state = state
+        self.controller: Any = Controller()
+        self.controller.hostname = node
+        self.controller.app = app
+        self.controller.stats = self.stats
+        self.controller.reload = lambda *_, **__: dispatcher.reload()
+        self.slots = Slots(dispatcher)
+        self.timer = Timer()
+        waiting = SimpleNamespace(schedule=SimpleNamespace(queue=[]))
+        consumer: Any = Standin(app, node, self.slots, waiting, self.controller, Channel())
+        self.consumer = consumer
+        consumer.pid = os.getpid()
+        consumer.reset_rate_limits = lambda: None
+        consumer._update_prefetch_count = lambda _n=0: None
+        names = app.amqp.queues
+        self.queues = {name: names[name] for name in queues}
+        consumer.task_consumer = SimpleNamespace(queues=list(self.queues.values()))
+        consumer.add_task_queue = self.add_queue
+        consumer.cancel_task_queue = self.cancel_queue
+        self.heart: Any = None
+        self.revoked: set[str] = set()
+        self.requests: dict[str, Any] = {}
+        self.task_events = bool(app.conf.worker_send_task_events)
+
+    # ---- its life
+
+    def connect(self, connection: Any) -> None:
+        self.consumer.connection = connection
+        self.store.use(connection.default_channel)
+        self.consumer.event_dispatcher = self.app.events.Dispatcher(
+            self.app.connection_for_write(),
+            hostname=self.consumer.hostname,
+            enabled=True,
+            groups=None if self.task_events else ["worker"],
+        )
+
+    def start(self) -> None:
+        from celery import signals
+        from celery.worker.heartbeat import Heart
+
+        self.heart = Heart(self.timer, self.consumer.event_dispatcher)
+        self.heart.start()
+        signals.worker_ready.send(sender=self.consumer)
+        self.look()
+
+    def stop(self) -> None:
+        from celery import signals
+
+        signals.worker_shutting_down.send(sender=self.consumer.hostname, sig="SIGTERM", how="Warm", exitcode=0)
+        self.heart.stop()
+        signals.worker_shutdown.send(sender=self.controller)
+
+    def look(self) -> None:
+        """Passes on what has changed, and takes over what the dispatcher has done."""
+        known: Any = self.state.revoked
+        revoked: set[str] = set(known)
+        self.store.revoke(revoked - self.revoked)
+        self.revoked = revoked
+        groups = self.consumer.event_dispatcher.groups
+        settings = settings_of(self.app, self.queues, not groups or "task" in groups)
+        if settings != self.told:
+            self.store.tell_workers(settings)
+            self.told = settings
+        self._look_at_requests()
+
+    def _look_at_requests(self) -> None:
+        """Celery's commands look at the requests of their process: those of the workers stand for them."""
+        began = {call["job"]: (worker, call) for worker, call in self.dispatcher.running() if call["job"]}
+        here = {message["headers"]["id"]: message for message in self.store.held(self.dispatcher.pid)}
+        later = {message["headers"]["id"]: message for message in self.store.scheduled()}
+        for task_id in self.requests.keys() - here.keys() - later.keys():
+            self._forget(self.requests.pop(task_id))
+        for task_id, message in (later | here).items():
+            request = self.requests.get(task_id) or self._request(message)
+            if request is None:
+                continue
+            self.requests[task_id] = request
+            self.state.requests[task_id] = request
+            running = began.get(task_id)
+            if task_id in here:
+                self.state.scheduled_requests.discard(request)
+                self.state.reserved_requests.add(request)
+            else:
+                self.state.scheduled_requests.add(request)
+            if running is not None and request not in self.state.active_requests:
+                worker, call = running
+                request.worker_pid = worker.get("pid")
+                request.time_start = time.time() - (call.get("seconds") or 0)
+                request.acknowledged = not request.task.acks_late
+                self.state.active_requests.add(request)
+        self.consumer.timer.schedule.queue = [Waiting(request) for request in self.state.scheduled_requests]
+
+    def _request(self, message: dict[str, Any]) -> Any:
+        from clutch.celery.standin import request_of
+
+        try:
+            return request_of(self.consumer, self.consumer.message(message), self._elsewhere)
+        except Exception:  # whoever runs it tells what is wrong with it
+            return None
+
+    def _elsewhere(self, base: Any) -> Any:
+        """The class of a request that runs in a worker: it is ended there, and there it is told."""
+        dispatcher = self.dispatcher
+
+        class Elsewhere(base):
+            def terminate(self, pool: Any, signal: Any = None) -> None:
+                threading.Thread(target=dispatcher.cancel, args=(self.id,), daemon=True).start()
+
+            def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+                self.terminate(pool, signal)
+
+        return Elsewhere
+
+    def _forget(self, request: Any) -> None:
+        self.state.requests.pop(request.id, None)
+        for known in (self.state.active_requests, self.state.reserved_requests, self.state.scheduled_requests):
+            known.discard(request)
+
+    # ---- what commands ask for
+
+    def add_queue(
+        self, queue: str, exchange: Any = None, exchange_type: Any = None, routing_key: Any = None, **more: Any
+    ) -> None:
+        known = self.app.amqp.queues
+        if queue in known:
+            made = known.select_add(known[queue])
+        else:
+            kind = exchange_type or "direct"
+            made = known.select_add(
+                queue, exchange=exchange or queue, exchange_type=kind, routing_key=routing_key, **more
+            )
+        made(self.consumer.connection.default_channel).declare()
+        self.queues[queue] = made
+        self.consumer.task_consumer.queues = list(self.queues.values())
+        self.look()
+
+    def cancel_queue(self, queue: str) -> None:
+        self.app.amqp.queues.deselect(queue)
+        self.queues.pop(queue, None)
+        self.consumer.task_consumer.queues = list(self.queues.values())
+        self.look()
+
+    def stats(self) -> dict[str, Any]:
+        import resource
+
+        pool = self.dispatcher.pool()
+        workers = pool.get("workers", ())
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "total": dict(self.state.total_count),
+            "pid": self.dispatcher.pid,
+            "clock": str(self.app.clock),
+            "uptime": round(time.time() - self.started_at),
+            "pool": {
+                "implementation": "clutch",
+                "max-concurrency": self.slots.num_processes,
+                "processes": [worker.get("pid") for worker in workers],
+                "timeouts": [None, None],
+            },
+            "broker": self.consumer.connection.info(),
+            "prefetch_count": self.slots.num_processes,
+            "rusage": {name.removeprefix("ru_"): getattr(usage, name) for name in dir(usage) if name.startswith("ru_")},
+        }
+
+
+class Waiting:
+    """An entry of the timer that Celery's `scheduled` looks at."""
+
+    priority = 6
+
+    def __init__(self, request: Any) -> None:
+        self.entry = SimpleNamespace(args=(request,))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,612 @@
+"""Tasks of a Celery app in a worker. What Celery's worker does with a message around the task, its own code does here
+too: its consumer, without a connection, gives the message to its strategy, and that to a pool, which is this slot.
+
+What is settled with the broker is settled by the dispatcher: a task returns a directive where that is anything but the
+end of its message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import ctypes
+import functools
+import inspect
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import WorkerLostError
+from celery import Celery, signals, states
+from celery._state import _task_stack
+from celery.app import trace
+from celery.exceptions import (
+    Ignore,
+    InvalidTaskError,
+    NotRegistered,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+    TaskRevokedError,
+)
+from celery.utils.log import get_logger
+from celery.worker import state
+from kombu.pools import Connections, ProducerPool
+
+from clutch._worker.failure import was_interrupted
+from clutch._worker.handlers import job as jobs
+from clutch._worker.handlers.call import Tool
+from clutch.celery import apps
+from clutch.celery.standin import Channel, Controller, Standin, request_of
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError:  # then tasks that are coroutines have threads
+    getcurrent, greenlet = threading.current_thread, None
+
+logger = get_logger(__name__)
+
+RESCUES_MAX = 10
+"""A message whose runners died more often is not run again."""
+
+
+class Outcome:
+    """What becomes of one message."""
+
+    def __init__(self) -> None:
+        self.requeue = False
+        self.failed: BaseException | None = None
+        self.malformed: BaseException | None = None
+
+
+class Malformed(jobs.Dead):
+    """Returned for a message that cannot be read: it is set aside."""
+
+    _kind = "malformed"
+
+
+CURRENT: ContextVar[Outcome] = ContextVar("clutch.celery.outcome")
+
+
+class Delivered(Channel):
+    """The channel of the message that runs in this context."""
+
+    def settled(self, requeue: bool) -> None:
+        CURRENT.get().requeue |= requeue
+
+
+class Slot:
+    """The pool that Celery's requests are run with: the thread that they are in."""
+
+    is_green = False
+    num_processes = 1
+
+    def apply_async(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Callable[..., Any] | None = None,
+        timeout_callback: Callable[..., Any] | None = None,
+        timeout: float | None = None,
+        soft_timeout: float | None = None,
+        **_: Any,
+    ) -> None:
+        outcome = CURRENT.get()
+        if accept_callback is not None:
+            accept_callback(os.getpid(), time.monotonic())
+        if timeout:
+            current = jobs.current_job()
+            if current is not None:
+                current._channel.limit(max(1, round(timeout * 1000)))
+        answer: Any
+        try:
+            with soft_limit(soft_timeout, timeout_callback):
+                answer = target(*args, **kwargs or {})
+        except MemoryError as error:
+            answer = 1, ExceptionInfo(), 0.0
+            outcome.failed = error
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            if was_interrupted(error):
+                raise
+            answer = 1, lost(f"the task raised {error!r}"), 0.0
+        failed, value, _ = answer
+        if failed:
+            error = value.exception
+            outcome.failed = getattr(error, "exc", error)
+        if isinstance(outcome.failed, MemoryError):
+            store_failure(args, outcome.failed, value)
+        elif callback is not None:
+            callback(answer)
+
+
+def waiting_for(message: Any) -> trace.Context:
+    """As much of the request of a message as can be read, for those who wait for it."""
+    headers = message.headers if isinstance(message.headers, dict) else {}
+    embed: Any = {}
+    with contextlib.suppress(Exception):
+        embed = message.payload[2]
+    return trace.Context(headers | (embed if isinstance(embed, dict) else {}))
+
+
+def tell_failure(app: Celery, message: Any, error: BaseException) -> None:
+    """Tells who waits for a message that cannot be run that it has failed. Celery tells nobody."""
+    request = waiting_for(message)
+    if isinstance(request.id, str):
+        with contextlib.suppress(Exception):  # whatever is wrong with it: the message is named in the log
+            app.backend.mark_as_failure(request.id, error, request=request)
+
+
+def lost(reason: str) -> ExceptionInfo:
+    """The failure of a task whose worker is gone, as Celery tells of it."""
+    try:
+        raise WorkerLostError(reason)
+    except WorkerLostError:
+        return ExceptionInfo()
+
+
+def store_failure(args: tuple[Any, ...], error: BaseException, einfo: ExceptionInfo) -> None:
+    """Celery takes this error for the end of the worker, and tells nobody who waits for the task."""
+    name, task_id, request = args[:3]
+    app = trace.current_app._get_current_object()
+    task = app.tasks[name]
+    context = trace.Context(request)
+    task.backend.mark_as_failure(task_id, error, traceback=einfo.traceback, request=context)
+    signals.task_failure.send(
+        sender=task,
+        task_id=task_id,
+        exception=error,
+        args=request.get("args"),
+        kwargs=request.get("kwargs"),
+        traceback=error.__traceback__,
+        einfo=einfo,
+    )
+
+
+class Timer:
+    """What is due is here already: the dispatcher has waited."""
+
+    def call_at(self, _eta: float, callback: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> None:
+        callback(*args)
+
+
+class Receiver(Standin):
+    """Receives one message after the other, and runs it."""
+
+    def __init__(self, app: Celery, hostname: str) -> None:
+        super().__init__(app, hostname, Slot(), Timer(), Controller(), Delivered())
+        self.on_task_request = self._run
+        self.update_strategies()
+        handler: Any = self.create_task_handler
+        self.receive = handler(promise=Promise)
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        super().on_unknown_message(body, message)
+        self._refused(message, InvalidTaskError("the message says neither which task it is for nor which one it is"))
+
+    def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        super().on_invalid_task(body, message, exc)
+        self._refused(message, exc)
+
+    def on_decode_error(self, message: Any, exc: BaseException) -> None:
+        super().on_decode_error(message, exc)
+        self._refused(message, exc)
+
+    def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        super().on_unknown_task(body, message, exc)
+        CURRENT.get().failed = exc
+        request = waiting_for(message)
+        if request.chord:  # whose end Celery forgets
+            error = NotRegistered(message.headers.get("task"))
+            self.app.backend.on_chord_part_return(request, states.FAILURE, error)
+
+    def _refused(self, message: Any, error: BaseException) -> None:
+        CURRENT.get().malformed = error
+        tell_failure(self.app, message, error)
+
+    def send_events(self, is_wanted: bool) -> None:
+        """Sends the events of tasks, or no more. Strategies have looked at it when they were made."""
+        if is_wanted and self.event_dispatcher is None:
+            self.event_dispatcher = self.app.events.Dispatcher(
+                self.app.connection_for_write(), hostname=self.hostname, enabled=True
+            )
+        elif not is_wanted:
+            self.event_dispatcher = None
+        self.update_strategies()
+
+    def _run(self, request: Any) -> None:
+        try:
+            request.execute_using_pool(self.pool)
+        except TaskRevokedError:
+            """It has told so."""
+
+
+class Promise:
+    """As much of a promise as a message's settling needs."""
+
+    def __init__(self, function: Callable[..., Any], args: Iterable[Any] = (), **_: Any) -> None:
+        self._function, self._args = function, tuple(args)
+
+    def __call__(self, *args: Any) -> None:
+        self._function(*self._args, *args)
+
+
+class TaskTool(Tool):
+    """A task as a tool. Its one argument is the text of its message."""
+
+    def decode_json(self, body: bytes) -> dict[str, Any]:
+        return {"text": body}
+
+
+class Tasks:
+    """The tasks of an app in this process."""
+
+    def __init__(self, app: Celery, has_loop: bool) -> None:
+        """`has_loop`: slots are tasks of an event loop."""
+        self.app = app
+        self.has_loop = has_loop and greenlet is not None
+        apps.prepare(app)
+        self.names = sorted(app.tasks)
+        self._receiver: Receiver | None = None
+        self._tools: dict[str, TaskTool] = {}
+        self._settings: dict[str, Any] | None = None
+        self._changing = threading.Lock()
+
+    def start(self) -> None:
+        """In a worker, before its first task: what the pool of Celery's worker does in each of its processes."""
+        app, node = self.app, apps.node_name(os.environ.get(apps.NODE))
+        app.loader.init_worker()
+        app.loader.init_worker_process()
+        app.log.setup(logging.WARNING, None, False, None, hostname=node)
+        for task in app.tasks.values():
+            bridge(task)
+        if is_gevent_here():
+            part_producers(app)
+        trace.setup_worker_optimizations(app, node)
+        state.reset_state()
+        self._receiver = Receiver(app, node)
+        signals.worker_process_init.send(sender=node)
+
+    def tool(self, name: str) -> Tool:
+        """Any name has one: also what is not registered has somebody who waits for it."""
+        found = self._tools.get(name)
+        if found is None:
+            task = self.app.tasks.get(name)
+            runs_on_loop = self.has_loop and getattr(task, "is_coroutine", False)
+            found = TaskTool(name, self.run_on_loop if runs_on_loop else self.run)
+            if task is not None:
+                self._tools[name] = found
+        return found
+
+    async def run_on_loop(self, text: bytes) -> Any:
+        return await on_loop(self.run, text)
+
+    def run(self, text: bytes) -> Any:
+        receiver, current = self._receiver, jobs.current_job()
+        assert receiver is not None
+        assert current is not None
+        outcome = Outcome()
+        token = CURRENT.set(outcome)
+        try:
+            envelope = json.loads(text)["message"]
+            meta = current.meta
+            if meta.get("settings") != self._settings:
+                self._apply(meta["settings"])
+            if meta.get("revoked"):
+                state.revoked.add(envelope["headers"]["id"])
+            self._take(receiver, envelope, meta)
+        finally:
+            CURRENT.reset(token)
+        return directive(outcome)
+
+    def _take(self, receiver: Receiver, envelope: dict[str, Any], meta: Mapping[str, Any]) -> None:
+        """Runs a message, or tells that it has failed elsewhere. Whatever is wrong with it hurts nothing else."""
+        failure, rescues = meta.get("failure"), meta.get("rescues", 0)
+        try:
+            message = receiver.message(envelope)
+        except Exception as error:
+            logger.error("cannot read a message: %r; its headers: %r", error, envelope.get("headers"))
+            CURRENT.get().malformed = error
+            tell_failure(self.app, SimpleNamespace(headers=envelope.get("headers"), payload=None), error)
+            return
+        try:
+            if failure is None or (failure["kind"] == "lease_lapsed" and self._runs_again(envelope, rescues)):
+                receiver.receive(message)
+            else:
+                self._fail(message, failure, rescues)
+        except Exception as error:
+            logger.exception("cannot run a message; its headers: %r", message.headers)
+            CURRENT.get().malformed = error
+            tell_failure(self.app, message, error)
+
+    def _apply(self, settings: dict[str, Any]) -> None:
+        """Takes over what remote control has changed in the node."""
+        receiver = self._receiver
+        assert receiver is not None
+        with self._changing:
+            if settings == self._settings:
+                return
+            for name, (soft, hard) in settings["limits"].items():
+                task = self.app.tasks.get(name)
+                if task is not None:
+                    task.soft_time_limit, task.time_limit = soft, hard
+            state.revoked_stamps.clear()
+            state.revoked_stamps.update(settings["stamps"])
+            receiver.send_events(settings["events"])
+            self._settings = settings
+
+    def _runs_again(self, envelope: dict[str, Any], rescues: int) -> bool:
+        """Whether what was lost with its runner is run again: what is acknowledged early runs once at most."""
+        task = self.app.tasks.get((envelope.get("headers") or {}).get("task"))
+        if task is None or not task.acks_late or rescues > RESCUES_MAX:
+            return False
+        envelope["headers"]["redelivered"] = True
+        envelope["properties"]["delivery_info"]["redelivered"] = True
+        return True
+
+    def _fail(self, message: Any, failure: dict[str, str], rescues: int) -> None:
+        """Tells whoever waits of a failure outside of the worker that had the task."""
+        receiver = self._receiver
+        assert receiver is not None
+        request = request_of(receiver, message)
+        kind = failure["kind"]
+        if kind == "deadline":
+            hard, soft = request.time_limits
+            request.time_start = request.time_start or time.time()
+            request.on_timeout(False, hard or request.task.time_limit or soft)
+        elif kind == "cancelled":
+            request._announce_revoked("terminated", True, "SIGTERM", False)
+        else:
+            more = f" ({rescues} times)" if rescues > 1 else ""
+            request.on_failure(lost(f"{failure['message']}{more}"), return_ok=False)
+
+
+def directive(outcome: Outcome) -> Any:
+    error = outcome.failed
+    if outcome.malformed is not None:
+        return Malformed(f"{type(outcome.malformed).__name__}: {outcome.malformed}")
+    if outcome.requeue:
+        return jobs.Snooze(0)
+    if error is None or isinstance(error, Ignore | Retry):
+        return None
+    if isinstance(error, Reject):
+        return jobs.Dead(f"Reject: {error.reason}")
+    return jobs.Dead(f"{type(error).__name__}: {error}")
+
+
+# ---- coroutines
+
+
+def bridge(task: Any) -> None:
+    """Lets a task be `async def`: Celery's tracer calls it, and waits for what it returns."""
+    if not inspect.iscoroutinefunction(task.run):
+        return
+    run = task.run
+
+    @functools.wraps(run)
+    def waited(*args: Any, **kwargs: Any) -> Any:
+        return wait_for(run(*args, **kwargs), task)
+
+    task.run = waited
+    task.is_coroutine = True
+
+
+class Step(greenlet or object):  # type: ignore[misc]
+    """Code that is not `async def` and runs coroutines, in a task of an event loop. Its coroutines run in it, so that
+    what Celery keeps by greenlet, such as the request of a task, is theirs; what they wait for, the task waits for."""
+
+
+class Waited:
+    """What a coroutine has given to the loop to wait for, as it is."""
+
+    def __init__(self, waited: Any) -> None:
+        self._waited = waited
+
+    def __await__(self) -> Any:
+        return (yield self._waited)
+
+
+async def on_loop(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function that runs coroutines (`wait_for`) here, while others run on the loop."""
+    step = Step(function)
+    step.gr_context = contextvars.copy_context()
+    made = step.switch(*args)
+    while not step.dead:
+        try:
+            value = await Waited(made)
+        except BaseException as error:
+            made = step.throw(error)
+        else:
+            made = step.switch(value)
+    return made
+
+
+def run_in_step(coroutine: Any) -> Any:
+    here: Any = getcurrent()
+    loop = here.parent
+    try:
+        waited = coroutine.send(None)
+        while True:
+            try:
+                value = loop.switch(waited)
+            except BaseException as error:
+                waited = coroutine.throw(error)
+            else:
+                waited = coroutine.send(value)
+    except StopIteration as end:
+        return end.value
+
+
+LOOPS = threading.local()
+GREENLETS = "clutch._worker.profiles.greenlet"
+"""The profile whose slots are greenlets: where they are, it is loaded."""
+
+
+def part_producers(app: Celery) -> None:
+    """Gives tasks that are coroutines connections of their own to send tasks by: those of one thread's greenlets cannot
+    be waited for in another thread, where their loop is."""
+    from gevent import monkey
+
+    thread_of = monkey.get_original("_thread", "get_ident")
+    main, kind = thread_of(), type(app.amqp)
+    pools: list[ProducerPool] = []
+
+    class Parted(kind):  # type: ignore[misc, valid-type]
+        @property
+        def producer_pool(self) -> Any:
+            if thread_of() == main:
+                return super().producer_pool
+            if not pools:
+                limit = app.pool.limit
+                connections = Connections(limit)[app.connection_for_write()]
+                pools.append(ProducerPool(connections, limit=limit))
+            return pools[0]
+
+    app.amqp.__class__ = Parted
+
+
+def run_elsewhere(coroutine: Any, task: Any, request: Any) -> Any:
+    """In a step on a loop of another thread, where the task and its request are not known."""
+    _task_stack.push(task)
+    task.request_stack.push(request)
+    try:
+        return run_in_step(coroutine)
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()
+
+
+def wait_for(coroutine: Any, task: Any) -> Any:
+    """Runs a coroutine of a task: on the loop that this is a step on, or else on one that the thread keeps."""
+    limited = within_soft_limit(coroutine, SOFT.get())
+    if isinstance(getcurrent(), Step):
+        return run_in_step(limited)
+    if is_gevent_here():
+        if not hasattr(LOOPS, "native"):
+            LOOPS.native = sys.modules[GREENLETS].NativeLoop()
+        return LOOPS.native.run(on_loop(run_elsewhere, limited, task, task.request_stack.top))
+    runner = getattr(LOOPS, "runner", None)
+    if runner is None:
+        runner = LOOPS.runner = asyncio.Runner()
+    return runner.run(limited)
+
+
+# ---- soft limits
+
+SOFT: ContextVar[tuple[float, Callable[[], None]] | None] = ContextVar("clutch.celery.soft", default=None)
+"""When the soft limit of the task passes, by the monotonic clock, and who is told."""
+
+
+async def within_soft_limit(coroutine: Any, soft: tuple[float, Callable[[], None]] | None) -> Any:
+    if soft is None:
+        return await coroutine
+    at, tell = soft
+    limit = asyncio.timeout(max(0.0, at - time.monotonic()))
+    try:
+        async with limit:
+            return await coroutine
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        tell()
+        raise SoftTimeLimitExceeded from None
+
+
+@contextlib.contextmanager
+def soft_limit(seconds: float | None, on_timeout: Callable[..., Any] | None) -> Iterator[None]:
+    """Raises SoftTimeLimitExceeded in the code inside when this time has passed. What waits outside of Python is
+    interrupted in the main thread and in greenlets; in other threads when it comes back."""
+    if not seconds:
+        yield
+        return
+
+    def tell() -> None:
+        if on_timeout is not None:
+            on_timeout(soft=True, timeout=seconds)
+
+    token = SOFT.set((time.monotonic() + seconds, tell))
+    try:
+        with interrupted(seconds, tell):
+            yield
+    finally:
+        SOFT.reset(token)
+
+
+@contextlib.contextmanager
+def interrupted(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
+    if isinstance(getcurrent(), Step):
+        yield  # what waits there is a coroutine, which has the limit
+    elif is_gevent_here():
+        import gevent
+
+        limit = gevent.Timeout.start_new(seconds, SoftTimeLimitExceeded())
+        told = gevent.spawn_later(seconds, tell)
+        try:
+            yield
+        finally:
+            limit.close()
+            told.kill(block=False)
+    elif threading.current_thread() is threading.main_thread():
+        with by_signal(seconds, tell):
+            yield
+    else:
+        with by_exception(seconds, tell):
+            yield
+
+
+@contextlib.contextmanager
+def by_signal(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
+    def passed(*_: Any) -> None:
+        tell()
+        raise SoftTimeLimitExceeded
+
+    before = signal.signal(signal.SIGALRM, passed)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def by_exception(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
+    ident, lock, is_over = threading.get_ident(), threading.Lock(), False
+
+    def passed() -> None:
+        with lock:
+            if is_over:
+                return
+            tell()
+            set_exception(ctypes.c_ulong(ident), ctypes.py_object(SoftTimeLimitExceeded))
+
+    timer = threading.Timer(seconds, passed)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+            set_exception(ctypes.c_ulong(ident), None)  # what has come too late
+        timer.cancel()
+
+
+set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+def is_gevent_here() -> bool:
+    """Whether slots are greenlets: then threads are, too."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")

@@ -1,0 +1,157 @@
+"""A Celery app: tasks that do what real ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from celery import Celery, signals, signature
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+BROKER = os.environ["SHOP_BROKER"]
+
+app = Celery("shop", broker=BROKER, backend=BROKER)
+app.conf.broker_transport_options = {"visibility_timeout": float(os.environ.get("SHOP_VISIBILITY", "3600"))}
+app.conf.result_extended = True
+
+
+@app.task
+def add(x: float, y: float) -> float:
+    return x + y
+
+
+@app.task
+def total(values: list[float]) -> float:
+    return sum(values)
+
+
+@app.task
+def fail() -> None:
+    raise ValueError("out of stock")
+
+
+@app.task(bind=True, max_retries=3)
+def try_again(self: Any, times: int) -> int:
+    if self.request.retries < times:
+        raise self.retry(countdown=0.1)
+    return self.request.retries
+
+
+@app.task(bind=True)
+async def greet(self: Any, name: str) -> list[str]:
+    await asyncio.sleep(0.01)
+    return [self.request.id, f"hello {name}"]
+
+
+@app.task(bind=True, max_retries=3)
+async def try_again_later(self: Any) -> int:
+    await asyncio.sleep(0.01)
+    if self.request.retries < 1:
+        raise self.retry(countdown=0)
+    return self.request.retries
+
+
+@app.task
+def note(path: str, text: str, seconds: float = 0) -> None:
+    write(path, text)
+    time.sleep(seconds)
+
+
+@app.task(acks_late=True)
+def note_late(path: str, text: str, seconds: float = 0) -> str:
+    write(path, text)
+    time.sleep(seconds)
+    return text
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+
+
+@app.task
+def end_worker() -> None:
+    os._exit(3)
+
+
+@app.task(acks_late=True, reject_on_worker_lost=True)
+def end_worker_once(path: str) -> str:
+    if not os.path.exists(path):
+        write(path, "ended")
+        os._exit(3)
+    return "done"
+
+
+@app.task(time_limit=1)
+def hang() -> None:
+    time.sleep(600)
+
+
+@app.task(soft_time_limit=1)
+async def wait_softly() -> str:
+    try:
+        await asyncio.sleep(600)
+    except SoftTimeLimitExceeded:
+        return "never: it comes when the coroutine is over"
+    return "slept"
+
+
+@app.task(soft_time_limit=1)
+def sleep_softly() -> str:
+    try:
+        time.sleep(600)
+    except SoftTimeLimitExceeded:
+        return "tidied up"
+    return "slept"
+
+
+@app.task
+def leave() -> None:
+    raise SystemExit(3)
+
+
+@app.task
+def use_up_memory() -> None:
+    raise MemoryError("no more")
+
+
+@app.task
+def ignore() -> None:
+    raise Ignore
+
+
+@app.task(bind=True, acks_late=True)
+def reject_once(self: Any) -> bool:
+    if not self.request.delivery_info["redelivered"]:
+        raise Reject("once more", requeue=True)
+    return True
+
+
+@app.task(rate_limit="5/s")
+def paced() -> float:
+    return time.time()
+
+
+@app.task(bind=True)
+def replaced(self: Any, x: int) -> None:
+    raise self.replace(signature("celery_shop.add", (x, 1)))
+
+
+SEEN: list[str] = []
+
+
+@signals.task_prerun.connect
+def on_prerun(task: Any, **_: Any) -> None:
+    SEEN.append(f"prerun {task.name}")
+
+
+@signals.worker_process_init.connect
+def on_process(**_: Any) -> None:
+    SEEN.append("process")
+
+
+@app.task
+def seen() -> list[str]:
+    return SEEN
