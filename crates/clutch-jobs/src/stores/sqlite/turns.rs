@@ -7,9 +7,11 @@
 //!
 //! A ticket is a lock on one byte far beyond the end of the database file (an open file description lock, see locks.rs): it
 //! ends with its holder, however that ends, and needs no file of its own. The queue is a courtesy, and SQLite's own lock
-//! alone protects the file: programs that do not know the queue may go first, and one that stands still in it is passed by.
+//! alone protects the file: programs that do not know the queue may go first, and those that stand still in it are passed by,
+//! however many they are: one that is suspended takes what it holds along, and often there are several.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -27,7 +29,8 @@ const EAGER: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
-/// A holder of the first ticket who has had it for so long may stand still, and is passed by. Longer than any one call writes.
+/// A holder of the first ticket who has had it for so long may stand still, and is passed by, with all who are behind it and
+/// could have done so themselves. Longer than any one call writes.
 const COURTESY: Duration = Duration::from_secs(2);
 
 /// The bytes of the tickets, from the first on: SQLite locks none above 2³¹, and no file is as large.
@@ -39,6 +42,8 @@ enum Step {
     /// Try to lock the file: for so long, in SQLite's own way.
     Try(Duration),
     Take,
+    /// Wait no more for those who have tickets now.
+    PassBy,
     Pause(Duration),
     GiveUp,
 }
@@ -57,20 +62,24 @@ impl Wait {
         Wait { since: now, has_ticket: false, before: None, is_tried: false }
     }
 
-    /// `before`: the first ticket that another has, before one's own where there is one.
+    /// `before`: the first ticket that another has, before one's own where there is one; none of those that were passed by.
     fn step(&mut self, before: Option<u64>, at_most: Duration, now: Instant) -> Step {
         let waited = now.saturating_duration_since(self.since);
         self.before = before.map(|ticket| match self.before {
             Some((seen, since)) if seen == ticket => (ticket, since),
             _ => (ticket, now),
         });
-        let is_stuck = self.stuck(now).is_some();
-        if !self.is_tried && (before.is_none() || is_stuck) {
+        if self.before.is_some_and(|(_, since)| now.saturating_duration_since(since) >= COURTESY) {
+            return Step::PassBy;
+        }
+        // Whoever was suspended meanwhile, or was never first, tries once at least.
+        let is_last = waited >= at_most;
+        if !self.is_tried && (before.is_none() || is_last) {
             self.is_tried = true;
             return Step::Try(if self.has_ticket { Duration::ZERO } else { EAGER.saturating_sub(waited) });
         }
         self.is_tried = false;
-        if waited >= at_most {
+        if is_last {
             return Step::GiveUp;
         }
         if !self.has_ticket && waited >= EAGER {
@@ -82,11 +91,6 @@ impl Wait {
             Some(_) => (waited / 32).clamp(PAUSES[0], PAUSES[1]),
         })
     }
-
-    /// The ticket before one's own whose holder has had it for too long.
-    fn stuck(&self, now: Instant) -> Option<u64> {
-        self.before.filter(|(_, since)| now.saturating_duration_since(*since) >= COURTESY).map(|(ticket, _)| ticket)
-    }
 }
 
 /// One connection's part in the queue of its file.
@@ -95,8 +99,8 @@ pub struct Turns {
     /// Of one's own, from the first turn on: locks of one open file do not keep each other out. None within: it takes no
     /// part.
     file: OnceCell<Option<Tracked>>,
-    /// A ticket whose holder was passed by last.
-    stuck: Option<u64>,
+    /// Tickets whose holders were passed by, as long as they have them.
+    passed: BTreeSet<u64>,
 }
 
 /// A ticket in the queue, until it is dropped.
@@ -131,9 +135,10 @@ impl Turns {
     ) -> Result<Option<Duration>, E> {
         let mut wait = Wait::new(Instant::now());
         let mut ticket: Option<Ticket<'_>> = None;
-        let (file, mut stuck) = (self.file(path), self.stuck);
+        let mut passed = std::mem::take(&mut self.passed);
+        let file = self.file(path);
         let waited = loop {
-            let before = before(file, ticket.as_ref(), &mut stuck);
+            let before = before(file, ticket.as_ref(), &mut passed);
             match wait.step(before, at_most, Instant::now()) {
                 Step::Try(time) => {
                     if lock(time)? {
@@ -141,26 +146,38 @@ impl Turns {
                     }
                 }
                 Step::Take => ticket = file.and_then(take),
+                Step::PassBy => passed.extend(file.into_iter().flat_map(|file| tickets(file, ticket.as_ref()))),
                 Step::Pause(time) => std::thread::sleep(time),
                 Step::GiveUp => break Some(wait.since.elapsed()),
             }
-            stuck = wait.stuck(Instant::now()).or(stuck);
         };
         drop(ticket);
-        self.stuck = stuck;
+        self.passed = passed;
         Ok(waited)
     }
 }
 
-/// The first ticket that another has, before one's own where there is one; that of a holder who is stuck does not count.
-fn before(file: Option<&Tracked>, own: Option<&Ticket<'_>>, stuck: &mut Option<u64>) -> Option<u64> {
-    let (file, end) = (file?, own.map_or(TICKETS.end, |ticket| ticket.at));
-    let first = first_taken(file, TICKETS.start..end);
-    if first.is_some() && first == *stuck {
-        return first_taken(file, first? + 1..end);
-    }
-    *stuck = None;
+/// The first ticket that another has, before one's own where there is one, of those that were not passed by. What of these is
+/// given back is forgotten: others may take it.
+fn before(file: Option<&Tracked>, own: Option<&Ticket<'_>>, passed: &mut BTreeSet<u64>) -> Option<u64> {
+    let mut there = BTreeSet::new();
+    let first = tickets(file?, own).find(|ticket| {
+        let is_passed = passed.contains(ticket);
+        there.extend(is_passed.then_some(*ticket));
+        !is_passed
+    });
+    passed.retain(|ticket| there.contains(ticket) || first.is_some_and(|first| *ticket > first));
     first
+}
+
+/// Those of others, before one's own where there is one, in their order.
+fn tickets(file: &Tracked, own: Option<&Ticket<'_>>) -> impl Iterator<Item = u64> {
+    let (mut start, end) = (TICKETS.start, own.map_or(TICKETS.end, |ticket| ticket.at));
+    std::iter::from_fn(move || {
+        let ticket = first_taken(file, start..end)?;
+        start = ticket + 1;
+        Some(ticket)
+    })
 }
 
 /// The kernel tells any of several.
@@ -250,9 +267,37 @@ mod tests {
         assert_eq!(waiting.step(Some(7), 0), Step::Pause(PAUSES[0]));
         assert_eq!(waiting.step(Some(7), 1_999), Step::Take);
         assert!(matches!(waiting.step(Some(7), 1_999), Step::Pause(_)));
-        assert_eq!(waiting.step(Some(7), 2_000), Step::Try(Duration::ZERO));
-        assert!(matches!(waiting.step(Some(7), 2_000), Step::Pause(_)));
-        assert!(matches!(waiting.step(Some(9), 2_001), Step::Pause(_)), "the next one moves");
+        assert_eq!(waiting.step(Some(7), 2_000), Step::PassBy);
+        assert_eq!(waiting.step(None, 2_000), Step::Try(Duration::ZERO));
+        assert!(matches!(waiting.step(Some(9), 2_001), Step::Pause(_)), "one that came later");
+    }
+
+    #[test]
+    fn nobody_gives_up_without_a_try() {
+        let mut waiting = Waiting::new();
+        assert_eq!(waiting.step(Some(7), 0), Step::Pause(PAUSES[0]));
+        assert_eq!(waiting.step(Some(8), 20_000), Step::Try(Duration::ZERO), "it was suspended, or never first");
+        assert_eq!(waiting.step(Some(8), 20_000), Step::GiveUp);
+    }
+
+    /// As when all processes of a container are suspended.
+    #[test]
+    fn all_who_stand_still_are_passed_by_at_once_and_stay_so() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let holders = [Turns::default(), Turns::default(), Turns::default()];
+        let mut held: Vec<_> = holders.iter().map(|holder| take(holder.file(file.path()).unwrap()).unwrap()).collect();
+        let mut other = Turns::default();
+        let mut turn = |at_most| {
+            let began = Instant::now();
+            let tried = other.wait(file.path(), at_most, |_| Ok::<_, Infallible>(true));
+            (tried, began.elapsed() >= COURTESY, other.passed.len())
+        };
+        assert_eq!(turn(AT_MOST), (Ok(None), true, 3));
+        assert_eq!(turn(AT_MOST), (Ok(None), false, 3), "they are known");
+        held.remove(1);
+        assert_eq!(turn(AT_MOST), (Ok(None), false, 2), "who gives a ticket back may have another");
+        held.clear();
+        assert_eq!(turn(AT_MOST), (Ok(None), false, 0));
     }
 
     /// Two who wait, one behind the other, and a third that comes when the file is free: the first is first.
@@ -260,14 +305,14 @@ mod tests {
     fn tickets_are_in_order_and_end_with_their_holders() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [first, second, mut third] = [Turns::default(), Turns::default(), Turns::default()];
-        let seen = |of: &Turns, ticket: Option<&Ticket<'_>>| before(of.file(file.path()), ticket, &mut None);
+        let seen = |of: &Turns, ticket: Option<&Ticket<'_>>| before(of.file(file.path()), ticket, &mut BTreeSet::new());
         let one = take(first.file(file.path()).unwrap()).unwrap();
         let two = take(second.file(file.path()).unwrap()).unwrap();
         assert_eq!((one.at, two.at), (TICKETS.start, TICKETS.start + 1));
         assert_eq!((seen(&first, Some(&one)), seen(&second, Some(&two))), (None, Some(one.at)));
         assert_eq!(seen(&third, None), Some(one.at), "whatever the kernel tells first");
         assert_eq!(
-            before(third.file(file.path()), None, &mut Some(one.at)),
+            before(third.file(file.path()), None, &mut BTreeSet::from([one.at])),
             Some(two.at),
             "who is stuck does not count"
         );
