@@ -8,12 +8,13 @@
 mod answer;
 mod functions;
 pub mod inline;
+mod missing;
 mod shared;
 mod threads;
 mod unserved;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use clutch_pool::work::{FunctionId, Outcome, Refusal, WorkId};
 use serde::Serialize;
 
 use self::functions::Functions;
+use self::missing::{Missed, Missing, PAUSE_MS};
 use self::shared::{Inbox, News, Note, Shared};
 use self::threads::Threads;
 use crate::cron::CronEntry;
@@ -55,13 +57,6 @@ const RENEWAL: &str = "clutch-renewal";
 const UPKEEP: &str = "clutch-upkeep";
 const WATCH: &str = "clutch-watch";
 const COUNTS: &str = "clutch-counts";
-
-/// Pause before a job is claimed again whose tool the workers did not have, and the age from which that fails it.
-const UNKNOWN_PAUSE_MS: Millis = 5_000;
-const UNKNOWN_MS_MAX: Millis = 24 * 3600 * 1000;
-
-/// Most names of tools of which the log tells that the workers do not have them.
-const MISSING_MAX: usize = 10_000;
 
 /// Most names of tools in figures, and the name of all others there.
 const TOOLS_MAX: usize = 1000;
@@ -270,8 +265,7 @@ struct Loop {
     runner: Runner,
     machine: Fetcher,
     functions: Functions,
-    /// Names of tools that the workers do not have, of which the log has told.
-    missing: HashSet<String>,
+    missing: Missing,
     running: HashMap<usize, RunningJob>,
     /// Notes of running jobs, by their keys.
     noted: HashMap<usize, Noted>,
@@ -306,7 +300,7 @@ impl Loop {
             runner,
             machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: Functions::default(),
-            missing: HashSet::new(),
+            missing: Missing::new(now),
             running: HashMap::new(),
             noted: HashMap::new(),
             settled: Vec::new(),
@@ -584,18 +578,19 @@ impl Loop {
 
     /// A tool that these workers do not have is no fault of the job: while new code is rolled out, others have it.
     fn put_off_unknown(&mut self, job: &Claimed, ending: Ending) -> Ending {
-        match ending {
-            Ending::Failed(error)
-                if error.kind == answer::NO_SUCH_TOOL && error.at < job.created_at + UNKNOWN_MS_MAX =>
-            {
-                if self.missing.len() < MISSING_MAX && self.missing.insert(job.tool.clone()) {
-                    let (front, tool, id) = (self.shared.config.name.clone(), job.tool.clone(), job.id.clone());
-                    self.shared.telemetry.emit(|| ToolMissing { front, tool, job: id, reason: error.message.clone() });
-                }
-                Ending::PutOff { ms: UNKNOWN_PAUSE_MS, reason: error.message }
-            }
-            ending => ending,
+        let Ending::Failed(error) = ending else { return ending };
+        if error.kind != answer::NO_SUCH_TOOL {
+            return Ending::Failed(error);
         }
+        match self.missing.missed(&job.tool, error.at - job.created_at, Instant::now()) {
+            Missed::Fail => return Ending::Failed(error),
+            Missed::Wait { is_news: false } => {}
+            Missed::Wait { is_news: true } => {
+                let (front, tool, id) = (self.shared.config.name.clone(), job.tool.clone(), job.id.clone());
+                self.shared.telemetry.emit(|| ToolMissing { front, tool, job: id, reason: error.message.clone() });
+            }
+        }
+        Ending::PutOff { ms: PAUSE_MS, reason: error.message }
     }
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
