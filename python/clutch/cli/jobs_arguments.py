@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -58,12 +60,24 @@ def tool_of(name: str) -> Any:
 
 
 def found_target(target: str) -> Any:
-    """Raises UsageError."""
+    """Raises UsageError, whatever the import raises. What it prints goes to standard error: the answer may be JSON."""
     sys.path.insert(0, os.getcwd())
     try:
-        return find_target(target)[1]
+        with contextlib.redirect_stdout(sys.stderr):
+            return find_target(target)[1]
     except LoadError as error:
         raise click.UsageError(str(error)) from None
+    except (Exception, SystemExit) as error:
+        raise click.UsageError(f"target {target!r} does not import: {raised_where(error)}") from None
+
+
+def raised_where(error: BaseException) -> str:
+    """An error in a line, with the last place in a file where it came by."""
+    told = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError):
+        return f"{told} ({error.filename}, line {error.lineno})"
+    files = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    return f"{told} ({files[-1].filename}, line {files[-1].lineno})" if files else told
 
 
 def check_arguments(job: Job, given: Any, target: str | None, by_name: bool) -> str | None:
@@ -77,26 +91,33 @@ def check_arguments(job: Job, given: Any, target: str | None, by_name: bool) -> 
             known = ", ".join(sorted(tools)) or "none: mark functions with @clutch.tool"
             raise click.UsageError(f"--target {target} has no tool {job.tool!r}; it has {known}")
     else:
-        tools = tools_of_config()
+        tools, problems = tools_of_config()
         if job.tool not in tools:
-            return f"the arguments are not checked: `--target MODULE`, with the tool {job.tool!r} in it, does that"
+            found = "".join(f"{problem}; " for problem in problems)
+            return (
+                f"the arguments are not checked: {found}`--target MODULE`, with the tool {job.tool!r} in it, does that"
+            )
     function, _ = tools[job.tool]
     called_of(function).arguments(*arguments_of(given), by_name)
     return None
 
 
-def tools_of_config() -> dict[str, tuple[Any, Any]]:
-    """Tools in the targets of the nearest config, by their names; none where these cannot be read or imported."""
+def tools_of_config() -> tuple[dict[str, tuple[Any, Any]], list[str]]:
+    """Tools in the targets of the nearest config, by their names, and why some cannot be imported. None without a
+    config that can be read."""
     from clutch.config import load
 
     tools: dict[str, tuple[Any, Any]] = {}
+    problems: list[str] = []
     try:
         pools = load().pools
     except ConfigError:
-        return tools
+        return tools, problems
     for pool in pools:
         try:
             tools |= Image.tools(found_target(pool.values["target"])) if pool.values["target"] else {}
-        except (click.UsageError, ClutchError, LoadError, ImportError, SyntaxError):
-            continue  # who runs it tells what is wrong with it
-    return tools
+        except click.UsageError as error:
+            problems.append(error.message)
+        except (ClutchError, LoadError) as error:
+            problems.append(str(error))
+    return tools, problems

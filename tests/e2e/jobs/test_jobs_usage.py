@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sqlite3
 from pathlib import Path
@@ -150,6 +151,38 @@ def test_other_arguments_are_checked_where_the_tool_is_known(tmp_path: Path) -> 
     assert (done.returncode, "the arguments are not checked: `--target MODULE`" in done.stderr) == (0, True), (
         done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "raised"),
+    [
+        ("import os\nos.environ['NO_SUCH']", "KeyError: 'NO_SUCH' ("),
+        ("raise SystemExit(3)", "SystemExit: 3 ("),
+        ("def f(:", "SyntaxError: "),
+    ],
+)
+def test_a_target_that_does_not_import_is_told_in_a_line(tmp_path: Path, target: str, raised: str) -> None:
+    (tmp_path / "shop.py").write_text(target)
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    job = clutch.Jobs(store).enqueue("send", in_=3600)
+    said = f"does not import: {raised}"
+    retry = ("jobs", "retry", job, "--args", "[]", "--store", store)
+    for words in ((*retry, "--target", "shop"), ("jobs", "enqueue", "shop:send", "--store", store)):
+        done = command(*words, cwd=tmp_path)
+        assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+    (tmp_path / "clutch.toml").write_text('[pools.work]\ntarget = "shop"\n')
+    done = command(*retry, cwd=tmp_path)
+    assert (done.returncode, f"the arguments are not checked: target 'shop' {said}" in done.stderr) == (0, True), (
+        done.stderr
+    )
+
+
+def test_what_a_target_prints_is_not_part_of_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(f"print('of the import')\n{TOOLS}")
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    clutch.Jobs(store).enqueue("send")
+    done = command("jobs", "enqueue", "shop:needs", "7", "--json", "--store", store, cwd=tmp_path)
+    assert (json.loads(done.stdout)["is_new"], "of the import" in done.stderr) == (True, True), done.stderr
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), {(1, 2): 3}])
