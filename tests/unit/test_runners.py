@@ -69,7 +69,9 @@ def test_what_people_are_told() -> None:
     queues = [queue(available=120, running=1), queue(running=2)]
     told = served([runner], queues)
     assert told is not None and "(available jobs: 120; still claimed by runners that are gone: 3)" in told
-    assert served([], queues) is not None, "nobody at all"
+    assert served([], [queue(available=8)]) == (
+        "nobody works on this store (available jobs: 8): start a dispatcher, as with `clutch work`"
+    ), "nobody at all, and nothing to put back"
     for is_alive in (True, None):
         one = Runner("h:8:b", "h", 8, 0, 30.0, True, is_alive)
         assert served([runner, one], queues) is None

@@ -149,6 +149,12 @@ def module_of(function: Callable[..., Any]) -> str:
 @functools.lru_cache(maxsize=1000)
 def _called_of_function(function: Callable[..., Any]) -> Called:
     name = getattr(function, "__qualname__", None)
+    path = getattr(function, "module_path", None)
+    if isinstance(path, str) and hasattr(function, "enqueue"):
+        raise ValueError(
+            f"{path} is a task of Django: {path.rpartition('.')[2]}.enqueue(…) enqueues it, and a schedule takes its "
+            f'path: jobs.schedule("nightly", "0 3 * * *", "{path}")'
+        )
     if not callable(function) or name is None or "<" in name:
         if inspect.iscoroutine(function):
             function.close()

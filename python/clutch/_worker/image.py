@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from clutch import _core
 from clutch._worker import tracebacks
 from clutch._worker.afresh import Plan, Roots, libraries
+from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.handlers.call import Tool
 from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators, write_out
 from clutch._worker.script import Script
@@ -358,8 +359,8 @@ class Image:
         if taken and named and not named.keys() & set(taken):
             queues = "; ".join(f"{queue} ({', '.join(sorted(tools)[:3])})" for queue, tools in sorted(named.items()))
             self.warnings.append(
-                f"no job of these queues runs here, which tools name: {queues}; jobs are taken from {', '.join(taken)} "
-                f"only: add --queues {','.join([*taken, *sorted(named)])}, unless another process takes from them"
+                f"no job of these tools runs here, since their queues are not taken from: {queues}; taken from: "
+                f"{', '.join(taken)}; add --queues {','.join([*taken, *sorted(named)])}, unless others take them"
             )
 
     @staticmethod
@@ -454,6 +455,28 @@ def tasks_of(found: Any, shape: dict[str, Any]) -> Tasks | None:
     from clutch.celery.tasks import Tasks
 
     return Tasks(app, has_loop=shape["profile"] == "async")
+
+
+def not_imported(subject: str, error: BaseException) -> str:
+    """Returns why a target was not loaded, with the traceback from the user's own first line on."""
+    if isinstance(error, LoadError):
+        return str(error)
+    return f"{subject} does not import: {type_name(error)}: {error}{hint_of(error)}\n{traceback_of(error)}".rstrip("\n")
+
+
+def hint_of(error: BaseException) -> str:
+    """What to do about an error of an import, where that is known: after its text, or empty."""
+    kind = type_name(error)
+    is_of_django = kind == "django.core.exceptions.AppRegistryNotReady" or (
+        kind == "django.core.exceptions.ImproperlyConfigured" and "settings are not configured" in str(error)
+    )
+    return f"; {NEEDS_DJANGO}" if is_of_django else ""
+
+
+NEEDS_DJANGO = (
+    "Django is not set up here: `clutch work --django SETTINGS` sets it up and runs the tasks of a project; `clutch "
+    "jobs enqueue` and `retry` take a task by its path alone, such as shop.tasks.confirm"
+)
 
 
 def nearest(name: str, known: Iterable[str], most: int) -> list[str]:

@@ -20,8 +20,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker import breakpoints, copies, interrupt, spawn
 from clutch._worker.afresh import Plan, StartedWith
-from clutch._worker.failure import traceback_of, type_name
-from clutch._worker.image import Image, LoadError
+from clutch._worker.image import Image, not_imported
 from clutch._worker.main import import_early, run_forked
 from clutch._worker.script import ScriptError
 from clutch._worker.surroundings import ZYGOTE_OF
@@ -95,11 +94,9 @@ def hello() -> dict[str, object]:
 
 def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
-    text = traceback_of(error).rstrip("\n")
     target = launch["launch"].get("target")
     subject = "the script" if target is None else f"target {target!r}"
-    says_it_all = isinstance(error, LoadError | ScriptError)
-    what = str(error) if says_it_all else f"{subject} does not import: {type_name(error)}: {error}\n{text}"
+    what = str(error) if isinstance(error, ScriptError) else not_imported(subject, error)
     return f"pool {launch['pool']!r}: {what}"[:MAX_REASON_CHARACTERS]
 
 

@@ -26,7 +26,7 @@ from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import printable
 from clutch.config.layers import nearest
 from clutch.errors import ClutchError, ConfigError
-from clutch.jobs import Job, Jobs
+from clutch.jobs import Job, JobId, Jobs
 from clutch.tools import U32_MAX
 
 T = TypeVar("T")
@@ -323,7 +323,7 @@ def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes:
     count = sum(found.values())
     missed = [job for job in found if not found[job]]
     left = f"; nothing to {name} of {len(missed)}: {why_unchanged(jobs, name, missed[0])}" if missed else ""
-    click.echo(f"{count} jobs {done}{left}")
+    click.echo(f"{count} jobs {done}{left}{'' if ids else if_unknown(jobs, chosen)}")
 
 
 def confirm(question: str) -> None:
@@ -468,7 +468,7 @@ OF_ONE_PROCESS = "those that `clutch work --set 'cron.…'` was given are known 
 CRON_CHANGES: dict[str, tuple[Callable[[Jobs, str], object], str]] = {
     "pause": (Jobs.pause_schedule, "paused"),
     "resume": (Jobs.resume_schedule, "resumed"),
-    "run": (Jobs.run_schedule, "has run now"),
+    "run": (Jobs.run_schedule, "enqueued"),
     "delete": (Jobs.unschedule, "deleted"),
 }
 
@@ -507,16 +507,22 @@ def cron(config: str | None, store: str | None, as_json: bool, **changes: str | 
 def change_schedule(store: str | None, change: str, name: str, as_json: bool) -> None:
     jobs = existing_store(store)
     act, done = CRON_CHANGES[change]
-    if not checked(lambda: act(jobs, name)):
+    told = checked(lambda: act(jobs, name))
+    if not told:
         known = ", ".join(one.name for one in jobs.schedules()) or "none"
         raise ClutchError(
             f"--{change} {name}: the store keeps no schedule of this name; it keeps {known}. Entries of a config are "
             "changed there"
         )
+    job = told if isinstance(told, JobId) else None
     if as_json:
-        print_json({"name": name, "changed": change})
-    else:
+        print_json({"name": name, "changed": change, **({} if job is None else {"job": job, "is_new": job.is_new})})
+    elif job is None:
         click.echo(f"schedule {name} {done}")
+    elif job.is_new:
+        click.echo(f"schedule {name}: job {job} {done}")
+    else:
+        click.echo(f"schedule {name}: nothing enqueued, since its job {job} has not ended (overlap)")
 
 
 def configured(config: str | None, store: str | None) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from clutch._jobs.written import arguments_of, called_of
-from clutch._worker.image import Image, LoadError, find_target
+from clutch._worker.image import Image, LoadError, find_target, hint_of
 from clutch.cli.call import named_value, refuse_constant
 from clutch.errors import ClutchError, ConfigError
 from clutch.jobs import Job
@@ -68,7 +68,7 @@ def found_target(target: str) -> Any:
     except LoadError as error:
         raise click.UsageError(str(error)) from None
     except (Exception, SystemExit) as error:
-        raise click.UsageError(f"target {target!r} does not import: {raised_where(error)}") from None
+        raise click.UsageError(f"target {target!r} does not import: {raised_where(error)}{hint_of(error)}") from None
 
 
 def raised_where(error: BaseException) -> str:

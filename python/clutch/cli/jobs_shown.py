@@ -53,10 +53,10 @@ def served(runners: Iterable[Runner], queues: Collection[Queue]) -> str | None:
     if any(runner.is_alive is not False for runner in runners):
         return None
     claimed, available = (sum(getattr(queue, state) for queue in queues) for state in ("running", "available"))
-    return (
-        f"nobody works on this store (available jobs: {available}; still claimed by runners that are gone: {claimed}): "
-        "start a dispatcher, as with `clutch work`, which puts those back when their lease has lapsed"
-    )
+    gone = f"; still claimed by runners that are gone: {claimed}" if claimed else ""
+    back = ", which puts those back when their lease has lapsed" if claimed else ""
+    start = "start a dispatcher, as with `clutch work`"
+    return f"nobody works on this store (available jobs: {available}{gone}): {start}{back}"
 
 
 def seems_unserved(queue: Queue) -> bool:
@@ -74,7 +74,7 @@ def note_of(job: Job) -> str:
     """Returns what a person wants to know of a job in its state."""
     if job.state == "scheduled" and job.scheduled_at is not None:
         away = max(0.0, (job.scheduled_at - datetime.now(UTC)).total_seconds())
-        return f"in {age(away)}: {said_of(job)}"
+        return ": ".join(filter(None, (f"in {age(away)}", said_of(job))))
     return said_of(job)
 
 

@@ -96,6 +96,11 @@ class ClutchBackend(BaseTaskBackend):  # type: ignore[misc]
             self._defaults = JobOptions(result=self.options.get("RESULT", "1d")).over(self._defaults)
         if self.database is not None and not offers["transactions"]:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: DATABASE works with a store on SQLite only")
+        if self.database is not None and self.database not in (aliases := list(connections)):
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]: DATABASE {self.database!r}: allowed is an alias of DATABASES: "
+                f"{', '.join(map(repr, aliases))}"
+            )
 
     # ---- enqueue
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 
+import clutch
 from clutch.cli.django_project import Taken, taken
 from support.clutch_process import COMMAND, Dispatcher, environment
 
@@ -309,6 +310,31 @@ def test_settings_that_do_not_do_are_told_with_what_to_write(site: Path, setting
     assert done.returncode == 2 and what in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("words", [("work", "shop.tasks"), ("jobs", "enqueue", "shop.tasks:count", "tea")])
+def test_a_module_of_tasks_that_needs_django_is_answered(site: Path, words: tuple[str, ...]) -> None:
+    clutch.Jobs(f"sqlite:///{site}/app.db").stats()
+    command = [*COMMAND, *words, "--store", f"sqlite:///{site}/app.db"]
+    done = subprocess.run(command, cwd=site, env=environment(), capture_output=True, text=True, timeout=90)
+    assert done.returncode == 2 and "; Django is not set up here: `clutch work --django SETTINGS`" in done.stderr
+
+
+def test_a_task_that_is_given_to_jobs_is_answered(site: Path) -> None:
+    told = run(
+        site,
+        "told = []\n"
+        "jobs = tasks.count.get_backend().jobs\n"
+        "for act in (lambda: jobs.enqueue(tasks.count, 'tea'), lambda: jobs.schedule('n', '5m', tasks.count)):\n"
+        "    try:\n"
+        "        act()\n"
+        "    except ValueError as error:\n"
+        "        told.append(str(error))\n"
+        "jobs.schedule('nightly', '0 3 * * *', tasks.count.module_path)\n"
+        "print(json.dumps([*told, jobs.schedules()[0].tool]))",
+    )
+    assert told[2] == "shop.tasks.count" and told[0] == told[1], told
+    assert told[0].startswith("shop.tasks.count is a task of Django: count.enqueue(…) enqueues it"), told
+
+
 def test_which_store_and_queues_are_taken() -> None:
     def of(store: str, *queues: str) -> dict[str, Any]:
         return {"store": store, "queues": list(queues)}
@@ -349,6 +375,10 @@ def test_what_a_project_has_set_up_is_left_as_it_is(site: Path) -> None:
         ({"STORE": "sqlite:///x.db", "STOR": 1}, "no option 'STOR'; options are DATABASE, MODULES"),
         ({"STORE": "postgres://x"}, r"TASKS\['default'\]: "),
         ({"STORE": "redis://localhost/0", "DATABASE": "default"}, "DATABASE works with a store on SQLite only"),
+        (
+            {"STORE": "sqlite:///x.db", "DATABASE": "orders"},
+            "DATABASE 'orders': allowed is an alias of DATABASES: 'default'",
+        ),
         ({"STORE": "sqlite:///x.db", "RETRY": -1}, "retry -1: allowed are"),
         (
             {"STORE": "sqlite:///x.db", "ENQUEUE_ON_COMMIT": True},

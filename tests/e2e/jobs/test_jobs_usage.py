@@ -94,6 +94,7 @@ def test_queues_without_jobs_are_told(tmp_path: Path) -> None:
     assert said("resume", "mial") == "queue mial resumed; it has no jobs; did you mean mail?"
     assert said("resume", "mail") == "queue mail was not paused"
     assert said("list", "--queue", "mial") == "no such jobs: queue mial has no jobs; did you mean mail?"
+    assert said("retry", "--queue", "mial") == "0 jobs run again: queue mial has no jobs; did you mean mail?"
     assert list(jobs.stats()) == ["mail"], "no trace is left of names that were misspelt"
 
 
@@ -218,8 +219,8 @@ def test_a_worker_that_takes_from_no_queue_of_its_tools_says_so(tmp_path: Path, 
     store = f"sqlite:///{tmp_path}/jobs.db"
     with Dispatcher(tmp_path, [*COMMAND, "work", "shop", "--store", store, "--queues", taken]) as server:
         server.wait_ready("work")
-        said = "no job of these queues runs here, which tools name: images (shrink); mail (send); jobs are taken from"
-        assert (f"{said} default only: add --queues default,images,mail" in server.err.text) == is_told
+        said = "since their queues are not taken from: images (shrink); mail (send); taken from: default; "
+        assert (f"{said}add --queues default,images,mail" in server.err.text) == is_told
 
 
 def test_times_are_shown_with_how_far_they_are(tmp_path: Path) -> None:
@@ -228,8 +229,10 @@ def test_times_are_shown_with_how_far_they_are(tmp_path: Path) -> None:
     shown = command("jobs", "show", job, "--store", jobs.url, cwd=tmp_path).stdout
     assert re.search(r"^created_at    \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(\d+s ago\)$", shown, re.MULTILINE), shown
     assert re.search(r"^scheduled_at  .* UTC \(in 2h\)$", shown, re.MULTILINE), shown
+    jobs.enqueue("sweep", in_=7200)
     listed = command("jobs", "list", "--store", jobs.url, cwd=tmp_path).stdout
-    assert listed.splitlines()[1].endswith('  in 2h: "ann"'), listed
+    assert listed.splitlines()[1].rstrip().endswith("  in 2h"), listed
+    assert listed.splitlines()[2].endswith('  in 2h: "ann"'), listed
 
 
 @pytest.mark.parametrize(

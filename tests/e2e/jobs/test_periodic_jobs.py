@@ -222,7 +222,13 @@ def test_schedules_are_listed_beside_those_of_the_config(tmp_path: Path) -> None
     assert said("--pause", "often") == "schedule often paused\n"
     assert re.search(r"(?m)^often .* store +- +paused", said())
     assert said("--resume", "often") == "schedule often resumed\n"
-    assert said("--run", "kept") == "schedule kept has run now\n"
+    assert re.fullmatch(r"schedule kept: job \d+ enqueued\n", said("--run", "kept"))
+    again = json.loads(said("--run", "kept", "--json"))
+    assert (again["changed"], again["is_new"], jobs.get(again["job"]) is not None) == ("run", False, True)
+    assert (
+        said("--run", "kept")
+        == f"schedule kept: nothing enqueued, since its job {again['job']} has not ended (overlap)\n"
+    )
     assert json.loads(said("--delete", "kept", "--json")) == {"name": "kept", "changed": "delete"}
     assert [(one["name"], one["from"]) for one in json.loads(said("--json"))] == [("own", "config"), ("often", "store")]
     refused = command("jobs", "cron", "--delete", "own", cwd=tmp_path)
