@@ -128,8 +128,8 @@ def job_failed(event: Event) -> str:
     return f"{job}, {attempt}: {error}; {then}"
 
 
-def jobs(event: Event) -> str:
-    return "1 job" if event["jobs"] == 1 else f"{event['jobs']} jobs"
+def jobs(event: Event, count: str = "jobs") -> str:
+    return "1 job" if event[count] == 1 else f"{event[count]} jobs"
 
 
 def ticks(event: Event) -> str:
@@ -147,7 +147,7 @@ def jobs_rescued(event: Event) -> str:
 def queue_unserved(event: Event) -> str:
     front, waits = event["front"], f"the first of which has waited for {event['waited_s']} s"
     return (
-        f"{front}: nobody runs the {event['available']} jobs of queue {printable(event['queue'])}, {waits}, and "
+        f"{front}: nobody runs the {jobs(event, 'available')} of queue {printable(event['queue'])}, {waits}, and "
         "this front does not take from it: is another one to, or is it missing in `queues`?"
     )
 

@@ -381,7 +381,8 @@ def as_text(found: dict[str, Any], advised: dict[str, str] | None = None) -> str
 
 def jobs_text(jobs: dict[str, Any]) -> str:
     """A front that runs jobs, and the queues of its store."""
-    counts = ", ".join(f"{jobs[name]} {name}" for name in ("running", "completed", "retried", "dead"))
+    ended = ", ".join(f"{jobs[name]} {name}" for name in ("completed", "retried", "dead"))
+    counts = f"{jobs['running']} running; since the start {ended}"
     lines = [f"{jobs['front']}: jobs of {jobs['store']}, in pool {jobs['pool']}; {counts}"]
     if jobs["reason"] is not None:
         lines.append(f"  {jobs['reason']}")

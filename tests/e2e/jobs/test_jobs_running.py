@@ -486,6 +486,7 @@ def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody
         assert (told("jobs_rescued")["jobs"], told("jobs_rescued")["dead"]) == (1, 0)
         unserved = told("queue_unserved")
         assert (unserved["queue"], unserved["available"], unserved["waited_s"] >= 90) == ("mial", 1, True)
+        assert "nobody runs the 1 job of queue mial" in unserved["message"]
         shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
         assert "mial: 1 available, 0 scheduled, 0 running, 0 dead, not taken from here" in shown.stdout
     stats = command("jobs", "stats", "--store", store, cwd=tmp_path).stdout

@@ -68,6 +68,7 @@ def test_queues_of_jobs_are_drawn_first() -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(pools_shown(with_rates(before, now)))
     text = console.export_text()
+    assert "in pool api; 1 running; since the start 9 completed, 0 retried, 2 dead" in text
     assert "mail: 2290 available, 3 scheduled, 1 running, 4 dead, paused" in text
     assert text.index("mail:") < text.index("api: ready")
 
