@@ -80,6 +80,24 @@ def naming_options(method: Callable[P, T]) -> Callable[P, T]:
     return refuse_or_call
 
 
+def naming_what_schedules_take(method: Callable[P, T]) -> Callable[P, T]:
+    """Refuses what `schedule` does not take, with where it is given."""
+
+    @functools.wraps(method)
+    def refuse_or_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() - {"zone", "misfire", "overlap"}:
+            if name in JobOptions.__dataclass_fields__:
+                where = f"it is an option of its jobs: jobs.options({name}=…).schedule(…)"
+            elif name in ("tz", "timezone"):
+                where = "did you mean zone?"
+            else:
+                where = "allowed are zone, misfire and overlap; arguments of the tool are given by functools.partial"
+            raise TypeError(f"jobs.schedule() has no option {name!r}; {where}")
+        return method(*args, **kwargs)
+
+    return refuse_or_call
+
+
 def refuse_connection(keywords: Mapping[str, Any]) -> None:
     """Refuses a connection. A tool's own argument of that name is JSON."""
     if isinstance(keywords.get("connection"), sqlite3.Connection):
@@ -419,6 +437,7 @@ class Jobs:
 
     # ---- periodic jobs
 
+    @naming_what_schedules_take
     def schedule(
         self,
         name: str,
@@ -526,6 +545,12 @@ class Jobs:
             raise ValueError(f"limit {limit}: allowed are 1 to {LIST_MAX:,}")
         if state is not None and state not in STATES:
             raise ValueError(f"state {state!r}: allowed are {', '.join(STATES)}")
+        for name, value in {"queue": queue, "tool": tool, "tag": tag, "before": before}.items():
+            if value is not None and not isinstance(value, str):
+                what = {"queue": "the name of a queue", "tool": "the name of a tool", "tag": "one tag"}.get(
+                    name, "an id"
+                )
+                raise TypeError(f"{name} {shortened(value)}: allowed is text, {what}")
         wanted = {"state": state, "queue": queue, "tool": tool, "tag": tag, "before": before, "limit": limit}
         return [Job.of(one) for one in json.loads(self._ask(lambda store: store.list(json.dumps(wanted))))]
 

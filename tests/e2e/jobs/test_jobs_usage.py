@@ -323,6 +323,14 @@ async def greet_soon(to: str) -> str:
             "schedule 'n': zone 'Berlin': there is no such",
         ),
         (lambda jobs: jobs.schedule("", "5m", "f"), "schedule '': a schedule's name is empty"),
+        (lambda jobs: jobs.schedule("n", "5m", "f", queue="mail"), "jobs.options(queue=…).schedule(…)"),
+        (lambda jobs: jobs.schedule("n", "5m", "f", tz="Asia/Tokyo"), "has no option 'tz'; did you mean zone?"),
+        (
+            lambda jobs: jobs.schedule("n", "5m", greet, to="ann"),
+            "arguments of the tool are given by functools.partial",
+        ),
+        (lambda jobs: jobs.list(tag=["a"]), "tag ['a']: allowed is text, one tag"),
+        (lambda jobs: list(jobs.each(tool=greet)), ">: allowed is text, the name of a tool"),
     ],
 )
 def test_calls_that_mean_something_else_are_answered(tmp_path: Path, wrong: Any, words: str) -> None:
