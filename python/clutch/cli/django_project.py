@@ -50,7 +50,11 @@ def ask(settings: str, python: str | None, env: Mapping[str, str]) -> dict[str, 
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         hint = need(last)
         raise click.UsageError(f"{told}: the project cannot be imported{f' by {path}' if hint else ''}: {last}{hint}")
-    answer = json.loads(done.stdout)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        click.echo(done.stderr.rstrip(), err=True)
+        raise click.UsageError(f"{told}: the import of the settings ends the program, with the exit code 0") from None
     if "wrong" in answer:
         raise click.UsageError(f"{told}: {answer['wrong']}")
     return answer

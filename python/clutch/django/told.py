@@ -72,7 +72,10 @@ def backends() -> dict[str, Any]:
         if not is_own:
             continue
         store = backend.get("OPTIONS", {}).get("STORE") or os.environ.get("CLUTCH_STORE")
-        found[alias] = {"store": store, "queues": list(backend.get("QUEUES", ["default"]))}
+        queues = backend.get("QUEUES", ["default"])
+        if isinstance(queues, str):
+            raise Wrong(f"QUEUES of TASKS[{alias!r}] is the text {queues!r}: write a list, [{queues!r}]")
+        found[alias] = {"store": store, "queues": list(queues)}
     if not found:
         example = {"default": {"BACKEND": BACKEND, "OPTIONS": {"STORE": "sqlite:////var/lib/shop/jobs.db"}}}
         raise Wrong(f"no backend in its TASKS is Clutch's: {''.join(missing)}write TASKS = {json.dumps(example)}")
@@ -97,9 +100,12 @@ def told(name: str) -> dict[str, Any]:
 
 def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = sys.argv[1]
-    # What the project prints goes elsewhere.
-    output, sys.stdout = sys.stdout, sys.stderr
-    print(json.dumps(told(sys.argv[1])), file=output, flush=True)
+    # What the project prints goes elsewhere, also that of programs which it starts.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as output:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        sys.stdout = sys.stderr
+        # A path, or a text that is translated late, is as it is written.
+        json.dump(told(sys.argv[1]), output, default=str)
 
 
 if __name__ == "__main__":

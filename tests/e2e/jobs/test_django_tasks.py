@@ -274,7 +274,9 @@ def test_old_connections_are_closed_around_each_task(site: Path) -> None:
 
 def test_tasks_of_any_queue_run_from_the_store_that_is_given(site: Path) -> None:
     (site / "site_of_test/free.py").write_text(
+        "import subprocess\n"
         "from .settings import *\n"
+        "subprocess.run(['echo', 'of the import'], check=True)\n"
         'own = {**TASKS["default"], "QUEUES": [], "OPTIONS": {**OPTIONS, "STORE": f"sqlite:///{HERE}/free.db"}}\n'
         'TASKS = {**TASKS, "default": own, "elsewhere": {"BACKEND": "package.that.is.not.here.Backend"}}\n'
     )
@@ -300,11 +302,17 @@ def test_tasks_of_any_queue_run_from_the_store_that_is_given(site: Path) -> None
         ("site_of_test.settings", "shop", "there is no module 'site_of_test' in"),
         ("site_of_test.lacking", "", "the project cannot be imported: ModuleNotFoundError: No module named 'lacking'"),
         ("site_of_test.without", "", "no backend in its TASKS is Clutch's: TASKS['x'] names not.here, which cannot"),
+        ("site_of_test.ending", "", "the import of the settings ends the program, with the exit code 0"),
+        ("site_of_test.lettered", "", "QUEUES of TASKS['default'] is the text 'mail': write a list, ['mail']"),
     ],
 )
 def test_settings_that_do_not_do_are_told_with_what_to_write(site: Path, settings: str, folder: str, what: str) -> None:
     (site / "site_of_test/lacking.py").write_text("import lacking\n")
     (site / "site_of_test/without.py").write_text("TASKS = {'x': {'BACKEND': 'not.here'}}\n")
+    (site / "site_of_test/ending.py").write_text("raise SystemExit\n")
+    (site / "site_of_test/lettered.py").write_text(
+        "from .settings import *\nTASKS = {'default': {**TASKS['default'], 'QUEUES': 'mail'}}\n"
+    )
     command = [*COMMAND, "work", "--django", settings]
     done = subprocess.run(command, cwd=site / folder, env=environment(), capture_output=True, text=True, timeout=90)
     assert done.returncode == 2 and what in done.stderr, done.stderr
