@@ -321,7 +321,7 @@ impl Timer {
         let due_at = self.due_at.filter(|due_at| *due_at <= now)?;
         let name = self.entry.options.name.clone();
         if !self.is_known {
-            return Some(Tick { name, at: now, job: None });
+            return Some(Tick { name, at: now, job: None, kept: self.kept.clone() });
         }
         let at = self.entry.schedule.last(now).unwrap_or(due_at).max(due_at);
         (self.missed, self.is_late) = (self.entry.missed(due_at - 1, now), now - at > MISSED_AFTER);
@@ -330,7 +330,7 @@ impl Timer {
             missed.push(Missed { entry: name, ticks: self.missed, is_made_up: false });
             return None;
         }
-        Some(Tick { name, at, job: Some(self.entry.job(at, now)) })
+        Some(Tick { name, at, job: Some(self.entry.job(at, now)), kept: self.kept.clone() })
     }
 }
 

@@ -240,6 +240,9 @@ pub struct Tick {
     pub at: Millis,
     /// None: it only makes the entry known, where it is new, as if it had ticked at this time.
     pub job: Option<NewJob>,
+    /// Of an entry that is kept in the store: as it was read there. The tick makes no job once it is gone, paused or
+    /// another.
+    pub kept: Option<String>,
 }
 
 /// An entry of periodic jobs that is kept in the store.

@@ -376,7 +376,7 @@ fn a_full_memory_is_looked_after() {
     round(&*store, 0, claimed.iter().map(done).collect()).unwrap();
     let mut connection = server.connect();
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
-    let tick = Tick { name: "each".to_owned(), at: NOW, job: Some(job()) };
+    let tick = Tick { name: "each".to_owned(), at: NOW, job: Some(job()), kept: None };
     assert!(is_unavailable(store.look_after(&KEEP, 100, &[tick], &[], NOW + 61_000)), "a tick needs memory");
     let stats = &store.queues().unwrap()[0];
     assert_eq!((stats.completed, stats.scheduled), (0, 0), "pruned and staged all the same");
@@ -531,7 +531,7 @@ fn a_server_that_stands_still_is_noticed() {
 fn a_tick_that_is_ahead_of_the_servers_clock_is_refused() {
     let Some((_, store, _)) = shared() else { return };
     let last = |at: Millis, job: Option<NewJob>| {
-        let tick = Tick { name: "a".to_owned(), at, job };
+        let tick = Tick { name: "a".to_owned(), at, job, kept: None };
         store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks[0]
     };
     assert_eq!(last(NOW + AHEAD_MAX * 2, None), REFUSED, "it would be new from then on only");

@@ -73,7 +73,7 @@ fn jobs_of_version_1_go_on() {
     assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW).unwrap().rescued, 1, "no version before keeps its lease");
     assert_eq!(claim(&**store, 9), ["1", "4"], "the first of its key, and who has none");
     assert_eq!(store.get("3").unwrap().unwrap().state, State::Available);
-    let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None };
+    let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None, kept: None };
     assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [NOW]);
 }
 
@@ -117,7 +117,7 @@ fn a_file_of_version_3_becomes_one_that_older_programs_can_read() {
     assert_eq!(store.look_after(&KEEP, 100, &[], &[], NOW + 91_000).unwrap().pruned, 1, "its result was kept");
     assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "79", "no id is given twice");
     assert_eq!(store.queues().unwrap()[0].running_max, Some(3));
-    let tick = Tick { name: "nightly".to_owned(), at: 4, job: None };
+    let tick = Tick { name: "nightly".to_owned(), at: 4, job: None, kept: None };
     assert_eq!(store.look_after(&KEEP, 0, &[tick], &[], NOW).unwrap().last_ticks, [5]);
     let other = Connection::open(&path).unwrap();
     let texts: Vec<String> = other

@@ -71,6 +71,7 @@ stores! {
             a_job_is_kept_as_its_own_front_says,
             a_tick_makes_one_job_and_one_that_is_not_later_none,
             an_entry_is_made_known_without_a_job,
+            a_schedule_that_is_gone_paused_or_another_makes_no_job,
             schedules_are_kept_changed_and_removed,
             a_schedule_begins_with_its_next_tick,
             a_store_keeps_a_bounded_number_of_schedules,

@@ -69,7 +69,7 @@ mod tests {
 
     fn tick(at: Millis) -> [Tick; 1] {
         let job = NewJob::new("default", "x", RawValue::NULL.to_owned());
-        [Tick { name: "a".to_owned(), at, job: Some(job) }]
+        [Tick { name: "a".to_owned(), at, job: Some(job), kept: None }]
     }
 
     #[test]

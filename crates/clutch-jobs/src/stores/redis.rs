@@ -199,7 +199,8 @@ impl Redis {
     fn tick(&self, tick: &Tick, now: Millis) -> Result<(Millis, bool)> {
         let ids = ids::new_ids(1, now);
         let answer = self.link.run(&TICK, |cmd| {
-            cmd.arg(&tick.name).arg(tick.at).arg(now - Store::now(self)).arg(AHEAD_MAX);
+            cmd.arg(&tick.name).arg(tick.kept.as_deref().unwrap_or_default());
+            cmd.arg(tick.at).arg(now - Store::now(self)).arg(AHEAD_MAX);
             if let Some(job) = &tick.job {
                 cmd.arg(now).arg("").arg(1).arg(record::arguments(job, &ids[0], &[], now));
             }

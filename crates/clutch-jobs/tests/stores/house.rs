@@ -116,7 +116,7 @@ impl House {
 }
 
 pub fn tick(name: &str, at: Millis) -> Tick {
-    Tick { name: name.to_owned(), at, job: Some(job("default")) }
+    Tick { name: name.to_owned(), at, job: Some(job("default")), kept: None }
 }
 
 pub fn done() -> Ending {

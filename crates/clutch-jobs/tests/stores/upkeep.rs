@@ -130,6 +130,25 @@ fn put(house: &House, name: &str, entry: &str, now: Millis) {
     assert!(house.store.set_schedule(name, ScheduleChange::Put(entry), now).unwrap());
 }
 
+pub fn a_schedule_that_is_gone_paused_or_another_makes_no_job(house: &House) {
+    let tick = |at, entry: &str| Tick { kept: Some(entry.to_owned()), ..tick("a", at) };
+    put(house, "a", "{}", NOW);
+    assert_eq!(house.tick(&[tick(NOW + 1, "{}")]), [NOW + 1]);
+    assert_eq!(house.claim("r", 9).len(), 1);
+    house.store.set_schedule("a", ScheduleChange::Pause(true), NOW + 1).unwrap();
+    assert_eq!(house.tick(&[tick(NOW + 2, "{}")]), [NOW + 2], "it is over for who has not read that it is paused");
+    house.store.set_schedule("a", ScheduleChange::Pause(false), NOW + 1).unwrap();
+    put(house, "a", r#"{"n":1}"#, NOW + 1);
+    assert_eq!(house.tick(&[tick(NOW + 3, "{}")]), [NOW + 3]);
+    house.store.set_schedule("a", ScheduleChange::Remove, NOW).unwrap();
+    assert_eq!(house.tick(&[tick(NOW + 4, r#"{"n":1}"#)]), [NOW + 4]);
+    assert!(house.claim("r", 9).is_empty());
+    assert_eq!(house.store.schedules().unwrap(), []);
+    put(house, "a", "{}", NOW + 4);
+    assert_eq!(house.tick(&[tick(NOW + 5, "{}")]), [NOW + 5]);
+    assert_eq!(house.claim("r", 9).len(), 1, "nothing is left of the one before");
+}
+
 pub fn schedules_are_kept_changed_and_removed(house: &House) {
     let other = (house.open)();
     assert_eq!(other.schedules().unwrap(), []);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::{INSERT, IS_HELD, flow, release, row, with_error};
 use crate::flow::Link;
@@ -14,18 +14,31 @@ use crate::store::{
 
 /// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry, and whether the job was skipped.
 pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<(Millis, bool)> {
-    let mut note = transaction.prepare_cached(
-        "INSERT INTO clutch_cron (name, ticked_at) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
-         WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
-    )?;
-    let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
+    let is_new = match &tick.kept {
+        Some(entry) => transaction
+            .prepare_cached(
+                "UPDATE clutch_cron SET ticked_at = ?2 WHERE name = ?1 AND ?3 AND ?2 > ticked_at AND entry = ?4 \
+                 AND NOT is_paused",
+            )?
+            .execute(params![tick.name, tick.at, tick.job.is_some(), entry])?,
+        None => transaction
+            .prepare_cached(
+                "INSERT INTO clutch_cron (name, ticked_at) VALUES (?1, ?2) \
+                 ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
+                 WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
+            )?
+            .execute(params![tick.name, tick.at, tick.job.is_some()])?,
+    } > 0;
     let mut is_skipped = false;
     if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
         is_skipped = !row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
     }
     let last = transaction
         .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
-        .query_row([&tick.name], |row| row.get(0))?;
+        .query_row([&tick.name], |row| row.get(0))
+        .optional()?;
+    // Of an entry that is gone, or paused, it is over all the same.
+    let last = last.filter(|_| tick.kept.is_none()).unwrap_or_else(|| last.unwrap_or(tick.at).max(tick.at));
     Ok((last, is_skipped))
 }
 
