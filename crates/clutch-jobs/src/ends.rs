@@ -8,6 +8,9 @@
 //! ended: [`Heirs`].
 //!
 //! Only what has completed is in it, with the result, if that is to be kept and has room. What has failed runs again.
+//!
+//! Of stores whose jobs may begin once only ([`Store::runs_once`]) a worker also writes that it begins, before it does
+//! ([`note_begin`]); what had not begun is put back at once.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -32,16 +35,17 @@ const HEAD_BYTES: usize = 1024;
 const CELL_BYTES: usize = 512;
 const FILE_BYTES: usize = HEAD_BYTES + CELLS as usize * CELL_BYTES;
 
-/// Offsets in a cell: the number of its turn, the attempt, for how many milliseconds the result is kept, the id; and what
-/// a worker writes at once, so that nothing of one turn is taken for another's: the turn whose code has returned, and the
-/// result.
+/// Offsets in a cell: the number of its turn, the attempt, for how many milliseconds the result is kept, the id; the turn
+/// whose code has begun; and what a worker writes at once, so that nothing of one turn is taken for another's: the turn
+/// whose code has returned, and the result.
 const TURN: usize = 0;
 const ATTEMPT: usize = 4;
 const RESULT_MS: usize = 8;
 const ID_LENGTH: usize = 16;
 const ID: usize = 18;
 const ID_BYTES_MAX: usize = 48;
-const ENDED: usize = ID + ID_BYTES_MAX;
+const BEGAN: usize = ID + ID_BYTES_MAX;
+const ENDED: usize = BEGAN + 4;
 const RESULT_LENGTH: usize = ENDED + 4;
 const RESULT: usize = RESULT_LENGTH + 2;
 const RESULT_BYTES_MAX: usize = CELL_BYTES - RESULT;
@@ -186,9 +190,7 @@ const FILES_MAX: usize = 64;
 /// Writes that the code of a job has returned, and its result as JSON, `null` if none is kept. `mark`: as [`Ends::mark`]
 /// gave it. Where it cannot be written, or a result has no room, the job may run again.
 pub fn note_end(mark: &[u8], result: &[u8]) {
-    let Some((index, rest)) = mark.split_first_chunk::<4>() else { return };
-    let Some((turn, path)) = rest.split_first_chunk::<4>() else { return };
-    let cell = offset(u32::from_le_bytes(*index));
+    let Some((cell, turn, path)) = read(mark) else { return };
     let Some(length) = u16::try_from(result.len()).ok().filter(|length| usize::from(*length) <= RESULT_BYTES_MAX)
     else {
         return;
@@ -198,13 +200,33 @@ pub fn note_end(mark: &[u8], result: &[u8]) {
     }
 }
 
+/// Writes that the code of a job begins. Whether it may: nobody has put the job back meanwhile, since its runner is gone.
+/// Where it cannot be written, it may.
+pub fn note_begin(mark: &[u8]) -> bool {
+    let Some((cell, turn, path)) = read(mark) else { return true };
+    let mut found = *turn;
+    let noted = opened(path).and_then(|file| {
+        file.write_all_at(turn, cell + BEGAN as u64)?;
+        // Whoever puts it back takes the turn away first, and then looks here.
+        file.read_exact_at(&mut found, cell + TURN as u64)
+    });
+    noted.is_err() || found == *turn
+}
+
+/// The offset of the cell, the turn and the path of the file that a mark names.
+fn read(mark: &[u8]) -> Option<(u64, &[u8; 4], &[u8])> {
+    let (index, rest) = mark.split_first_chunk::<4>()?;
+    let (turn, path) = rest.split_first_chunk::<4>()?;
+    Some((offset(u32::from_le_bytes(*index)), turn, path))
+}
+
 fn opened(path: &[u8]) -> io::Result<Arc<File>> {
     use std::os::unix::ffi::OsStrExt;
     let mut files = FILES.lock();
     if let Some((_, file)) = files.iter().find(|(known, _)| known == path) {
         return Ok(file.clone());
     }
-    let file = Arc::new(OpenOptions::new().write(true).open(std::ffi::OsStr::from_bytes(path))?);
+    let file = Arc::new(OpenOptions::new().read(true).write(true).open(std::ffi::OsStr::from_bytes(path))?);
     if files.len() >= FILES_MAX {
         files.remove(0);
     }
@@ -239,13 +261,18 @@ impl Heirs {
                 remove_older(&path, file.metadata(), FORGOTTEN);
                 continue;
             }
-            let Some(ended) = ended_in(&file, store.now()) else { continue };
+            let Some(cells) = Cells::read(&file) else { continue };
+            let mut ended = cells.ended(store.now());
+            let completed = ended.len();
+            if store.runs_once() {
+                ended.extend(cells.put_back(&file));
+            }
             let runner = Runner::new(head.runner, Duration::from_millis(head.lease_ms));
             if !ended.is_empty() {
-                let completed = ended.iter().map(|(_, settled)| settled.clone()).collect();
-                let report = Report { settled: completed, ..report.clone() };
-                let round = store.round(&runner, &report, &Want::default(), store.now())?;
-                settled += ended.len() - round.lost.len().min(ended.len());
+                let report = Report { settled: ended.iter().map(|(_, one)| one.clone()).collect(), ..report.clone() };
+                let told = store.round(&runner, &report, &Want::default(), store.now());
+                let round = told.inspect_err(|_| cells.restore(&file, &ended[completed..]))?;
+                settled += completed - round.lost.len().min(completed);
                 for (index, _) in ended {
                     let _ = file.write_all_at(&[0; CELL_BYTES], offset(index));
                 }
@@ -269,7 +296,7 @@ impl Heirs {
     }
 }
 
-/// A cell whose code has returned: its number, and what has become of the job.
+/// A cell and what has become of its job.
 type Ended = (u32, Settled);
 
 /// Opens a file whose runner is gone, and keeps others from it meanwhile.
@@ -290,21 +317,65 @@ fn remove_older(path: &Path, about: io::Result<fs::Metadata>, than: Duration) {
     }
 }
 
-fn ended_in(file: &File, now: Millis) -> Option<Vec<Ended>> {
-    let mut bytes = vec![0; FILE_BYTES];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    let number = |cell: &[u8], at: usize| cell[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    let cells = bytes[HEAD_BYTES..].chunks_exact(CELL_BYTES).enumerate();
-    let ended = cells.filter(|(_, cell)| number(cell, TURN) > 0 && number(cell, TURN) == number(cell, ENDED));
-    let ended = ended.filter_map(|(index, cell)| Some((index as u32, settled_of(cell, number(cell, ATTEMPT), now)?)));
-    Some(ended.collect())
+/// The cells of a file.
+struct Cells(Vec<u8>);
+
+impl Cells {
+    fn read(file: &File) -> Option<Cells> {
+        let mut bytes = vec![0; FILE_BYTES];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Some(Cells(bytes))
+    }
+
+    fn taken(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let cells = self.0[HEAD_BYTES..].chunks_exact(CELL_BYTES).enumerate();
+        cells.map(|(index, cell)| (index as u32, cell)).filter(|(_, cell)| number(cell, TURN) > 0)
+    }
+
+    fn ended(&self, now: Millis) -> Vec<Ended> {
+        let ended = self.taken().filter(|(_, cell)| number(cell, TURN) == number(cell, ENDED));
+        ended.filter_map(|(index, cell)| Some((index, settled_of(cell, now)?))).collect()
+    }
+
+    /// Takes away the turns of those that have not begun: now they never do.
+    fn put_back(&self, file: &File) -> Vec<Ended> {
+        let may_begin = |(index, cell): &(u32, &[u8])| {
+            let mut began = [0; 4];
+            let take = file.write_all_at(&[0; 4], offset(*index) + TURN as u64);
+            let look = take.and_then(|()| file.read_exact_at(&mut began, offset(*index) + BEGAN as u64));
+            look.is_ok() && u32::from_le_bytes(began) != number(cell, TURN)
+        };
+        let waiting = self.taken().filter(|(_, cell)| number(cell, TURN) != number(cell, BEGAN));
+        let waiting = waiting.filter(|(_, cell)| number(cell, TURN) != number(cell, ENDED)).filter(may_begin);
+        let put_back = |cell: &[u8]| Some(Settled::not_begun(id_of(cell)?, number(cell, ATTEMPT)));
+        waiting.filter_map(|(index, cell)| Some((index, put_back(cell)?))).collect()
+    }
+
+    /// Gives turns back that were taken away in vain.
+    fn restore(&self, file: &File, ended: &[Ended]) {
+        for (index, _) in ended {
+            let at = HEAD_BYTES + *index as usize * CELL_BYTES + TURN;
+            let _ = file.write_all_at(&self.0[at..at + 4], offset(*index) + TURN as u64);
+        }
+    }
 }
 
-fn settled_of(cell: &[u8], attempt: u32, now: Millis) -> Option<Settled> {
-    let text = |from: usize, length: usize| String::from_utf8(cell.get(from..from + length)?.to_vec()).ok();
-    let id = text(ID, usize::from(cell[ID_LENGTH]).min(ID_BYTES_MAX))?;
+fn number(cell: &[u8], at: usize) -> u32 {
+    cell[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn text(cell: &[u8], from: usize, length: usize) -> Option<String> {
+    String::from_utf8(cell.get(from..from + length)?.to_vec()).ok()
+}
+
+fn id_of(cell: &[u8]) -> Option<String> {
+    text(cell, ID, usize::from(cell[ID_LENGTH]).min(ID_BYTES_MAX))
+}
+
+fn settled_of(cell: &[u8], now: Millis) -> Option<Settled> {
+    let (id, attempt) = (id_of(cell)?, number(cell, ATTEMPT));
     let length = u16::from_le_bytes(*cell[RESULT_LENGTH..].first_chunk()?);
-    let result = text(RESULT, usize::from(length))?;
+    let result = text(cell, RESULT, usize::from(length))?;
     let result_ms = Millis::from_le_bytes(*cell[RESULT_MS..].first_chunk()?);
     Some(Settled::completed(id, attempt, (result_ms > 0).then(|| (result, result_until(result_ms, now)))))
 }
@@ -387,6 +458,27 @@ mod tests {
         assert!(path.exists());
         left.settle(&mut heirs, now + 2 * LEASE);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_had_not_begun_is_put_back_and_never_begins() {
+        let (left, jobs) = Left::new(3);
+        let mut ends = left.ends();
+        let marks: Vec<_> =
+            jobs.iter().map(|job| ends.note(&job.id, job.attempt, 0).map(|cell| ends.mark(cell)).unwrap()).collect();
+        assert!(note_begin(&marks[0]) && note_begin(&marks[1]));
+        note_end(&marks[1], NULL);
+        let path = die(ends);
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let cells = Cells::read(&file).unwrap();
+        assert_eq!(cells.ended(0).iter().map(|(_, one)| &one.id).collect::<Vec<_>>(), [&jobs[1].id]);
+        let put_back = cells.put_back(&file);
+        let told: Vec<_> = put_back.iter().map(|(_, one)| (&one.id, one.state, one.has_begun, one.attempts)).collect();
+        assert_eq!(told, [(&jobs[2].id, State::Available, false, 0)]);
+        assert!(!note_begin(&marks[2]), "it is another's");
+        cells.restore(&file, &put_back);
+        assert!(note_begin(&marks[2]), "the store could not be told");
+        assert!(Cells::read(&file).unwrap().put_back(&file).is_empty());
     }
 
     #[test]

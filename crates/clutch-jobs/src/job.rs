@@ -514,6 +514,13 @@ impl Settled {
         }
     }
 
+    /// A job that had not begun when its runner was gone: it is available again.
+    pub fn not_begun(id: JobId, attempt: u32) -> Settled {
+        let attempts = attempt.saturating_sub(1);
+        let completed = Settled::completed(id, attempt, None);
+        Settled { state: State::Available, attempts, has_begun: false, ..completed }
+    }
+
     /// The end of a job that can never run, since its row or record in the store cannot be read.
     pub fn malformed(id: JobId, attempt: u32, why: String, now: Millis) -> Settled {
         let kind = "malformed".to_owned();

@@ -448,6 +448,12 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whether a job that has begun may not begin again by itself: then it is noted that it begins, and what had not begun
+    /// is put back when its runner is gone.
+    fn runs_once(&self) -> bool {
+        false
+    }
+
     /// Returns problems of its setup, for the log: jobs may be lost.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

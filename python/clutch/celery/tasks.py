@@ -48,6 +48,7 @@ from clutch._worker.handlers import job as jobs
 from clutch._worker.handlers.call import Tool
 from clutch.celery import apps
 from clutch.celery.standin import Channel, Controller, Standin, request_of
+from clutch.errors import Interrupted
 
 try:
     from greenlet import getcurrent, greenlet
@@ -103,13 +104,14 @@ class Slot:
         soft_timeout: float | None = None,
         **_: Any,
     ) -> None:
-        outcome = CURRENT.get()
+        outcome, current = CURRENT.get(), jobs.current_job()
+        assert current is not None
+        if not current._channel.begin():
+            raise Interrupted  # its dispatcher is gone, and it is another's
         if accept_callback is not None:
             accept_callback(os.getpid(), time.monotonic())
         if timeout:
-            current = jobs.current_job()
-            if current is not None:
-                current._channel.limit(max(1, round(timeout * 1000)))
+            current._channel.limit(max(1, round(timeout * 1000)))
         answer: Any
         try:
             with soft_limit(soft_timeout, timeout_callback):
@@ -361,6 +363,8 @@ class Tasks:
         assert receiver is not None
         request = request_of(receiver, message)
         kind = failure["kind"]
+        if not request.ignore_result and request.task.backend.get_state(request.id) in states.READY_STATES:
+            return  # it had ended, and told so
         if kind == "deadline":
             hard, soft = request.time_limits
             request.time_start = request.time_start or time.time()

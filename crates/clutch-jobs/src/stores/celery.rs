@@ -79,6 +79,9 @@ struct Held {
     attempt: u32,
 }
 
+/// A message that is settled: its task's id, its tag, and what becomes of it.
+type Ended = (JobId, String, Fate);
+
 /// What becomes of a message.
 enum Fate {
     Gone,
@@ -183,17 +186,37 @@ impl Celery {
     }
 
     /// Returns the messages that this runner may settle, with what becomes of them, and those that it may not.
-    fn endings(&self, runner: &Runner, report: &Report, now: Millis) -> (Vec<(JobId, String, Fate)>, Vec<JobId>) {
-        let held = self.held.lock();
+    fn endings(&self, runner: &Runner, report: &Report, now: Millis) -> Result<(Vec<Ended>, Vec<JobId>)> {
         let (mut ended, mut lost) = (Vec::new(), Vec::new());
+        if report.settled.is_empty() {
+            return Ok((ended, lost));
+        }
+        let is_own = self.held.lock().contains_key(&runner.name);
+        let others = if is_own { HashMap::new() } else { self.held_of(runner)? };
+        let all = self.held.lock();
+        let held = all.get(&runner.name).unwrap_or(&others);
         for settled in &report.settled {
-            let known = held.get(&runner.name).and_then(|own| own.get(&settled.id));
-            match known.filter(|known| known.attempt == settled.attempt) {
+            match held.get(&settled.id).filter(|known| known.attempt == settled.attempt) {
                 Some(known) => ended.push((settled.id.clone(), known.tag.clone(), Self::fate(known, settled, now))),
                 None => lost.push(settled.id.clone()),
             }
         }
-        (ended, lost)
+        Ok((ended, lost))
+    }
+
+    /// What a runner of another process has, which is gone.
+    fn held_of(&self, runner: &Runner) -> Result<HashMap<JobId, Held>> {
+        let tags = texts(self.link.query(redis::cmd("HKEYS").arg(self.own_key(&format!("held:{}", runner.name))))?);
+        if tags.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let kept = list(self.link.query(redis::cmd("HMGET").arg(self.key("unacked")).arg(&tags))?);
+        let held = tags.into_iter().zip(kept).filter_map(|(tag, kept)| {
+            let text = unpacked(&text(kept)?)?.0;
+            let message = Message::parse(&text)?;
+            Some((message.id.clone()?, Held { tag, text, attempt: message.attempt() }))
+        });
+        Ok(held.collect())
     }
 
     /// Keeps what was fetched. What is not due yet is put away.
@@ -386,7 +409,7 @@ fn meta_of(one: &Fetched, settings: &str, is_revoked: bool) -> String {
 }
 
 fn claimed_of(message: &Message, text: &str, queue: String, meta: String, due_at: Millis) -> Claimed {
-    let attempt = message.retries.saturating_add(1);
+    let attempt = message.attempt();
     Claimed {
         id: message.id.clone().unwrap_or_default(),
         queue,
@@ -414,9 +437,9 @@ fn claimed_of(message: &Message, text: &str, queue: String, meta: String, due_at
 const BY_CLIENTS: &str = "tasks of Celery are sent by Celery: task.delay(…)";
 
 impl Store for Celery {
-    /// What becomes of a message depends on its text, which its runner alone has.
-    fn settles_for_others(&self) -> bool {
-        false
+    /// What is acknowledged early runs once at most.
+    fn runs_once(&self) -> bool {
+        true
     }
 
     fn name(&self) -> &str {
@@ -444,7 +467,7 @@ impl Store for Celery {
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
-        let (ended, mut lost) = self.endings(runner, report, now);
+        let (ended, mut lost) = self.endings(runner, report, now)?;
         let queues = self.settings.lock().queues(&want.queues);
         let lists = self.lists(&queues);
         if !lists.is_empty() {

@@ -137,6 +137,11 @@ impl JobChannel {
         link.flush(py)
     }
 
+    /// Notes that its code begins. Whether it may: it is not another's meanwhile.
+    fn begin(&self) -> bool {
+        self.mark.as_deref().is_none_or(ends::note_begin)
+    }
+
     /// Ends the attempt in this time from now on (milliseconds).
     fn limit(&self, py: Python<'_>, ms: u64) -> PyResult<()> {
         let link = self.link.get();

@@ -56,6 +56,11 @@ impl Message {
         })
     }
 
+    /// The first is 1.
+    pub fn attempt(&self) -> u32 {
+        self.retries.saturating_add(1)
+    }
+
     /// None: at once, or what it says is no time.
     pub fn due_at(&self, timezone: &TimeZone) -> Option<Millis> {
         let eta = self.eta.as_deref()?;
