@@ -61,7 +61,7 @@ def backends() -> dict[str, Any]:
     from clutch.django import ClutchBackend
 
     found, missing = {}, []
-    for alias, backend in getattr(settings, "TASKS", {}).items():
+    for alias, backend in (getattr(settings, "TASKS", None) or {}).items():
         path = backend.get("BACKEND", "")
         try:
             is_own = issubclass(import_string(path), ClutchBackend)
@@ -71,7 +71,7 @@ def backends() -> dict[str, Any]:
             continue
         if not is_own:
             continue
-        store = backend.get("OPTIONS", {}).get("STORE") or os.environ.get("CLUTCH_STORE")
+        store = (backend.get("OPTIONS") or {}).get("STORE") or os.environ.get("CLUTCH_STORE")
         queues = backend.get("QUEUES", ["default"])
         if isinstance(queues, str):
             raise Wrong(f"QUEUES of TASKS[{alias!r}] is the text {queues!r}: write a list, [{queues!r}]")
