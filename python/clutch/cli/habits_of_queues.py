@@ -52,7 +52,8 @@ OF_WORK = (
     Habit(("-B", "--beat"), "Celery", PERIODIC),
     Habit(("--with-scheduler", "-n", "--no-periodic"), "RQ, huey", PERIODIC),
     Habit(("-s", "--schedule", "--scheduler-interval"), "Celery, huey", PERIODIC),
-    Habit(("-n", "--name", "--hostname", "--worker-id"), "Celery, RQ", f"{LEFT_OUT}: nothing needs a name"),
+    Habit(("-n", "--hostname"), "Celery", "write --node NAME, for a Celery app; nothing else needs a name"),
+    Habit(("--name", "--worker-id"), "RQ", f"{LEFT_OUT}: nothing needs a name"),
     Habit(("--autoscale",), "Celery", "write --workers RANGE"),
     Habit(("--max-tasks-per-child", "--maxtasksperchild"), "Celery", "write --recycle-calls N"),
     Habit(
@@ -70,7 +71,12 @@ OF_WORK = (
     Habit(("-I", "--include"), "Celery", MODULES),
     Habit(("-fsd", "--fs-discover", "--tasks-pattern"), "taskiq", MODULES),
     Habit(("-D", "--detach"), "Celery", "run it under systemd (docs/operating.md)"),
-    Habit(("-O", "-E", "--task-events", "--events", "--statedb"), "Celery", LEFT_OUT),
+    Habit(
+        ("-E", "--task-events", "--events"),
+        "Celery",
+        "set worker_send_task_events = True in the app, or `celery control enable_events`",
+    ),
+    Habit(("-O", "--statedb"), "Celery", LEFT_OUT),
     Habit(("--without-gossip", "--without-mingle", "--without-heartbeat"), "Celery", LEFT_OUT),
     Habit(("-b", "--broker"), "Celery", STORE),
     Habit(("--result-backend",), "Celery", f"{LEFT_OUT}: results are in the store, of jobs with result="),

@@ -115,8 +115,8 @@ def runners(jobs: Jobs, as_json: bool, once: bool) -> None:
     """Show who runs the jobs, how many each has claimed, and whether it lives.
 
     A runner that lives renews its lease; this watches until each has, or has not for half of its lease and a second
-    (16 s by default; --once does not watch). Without one that is alive, nobody works on the store, though jobs are still
-    `running`.
+    (16 s by default; --once does not watch). Without one that is alive, nobody works on the store, though jobs are
+    still `running`.
     """
     if not (once or as_json):
         click.echo("watching until each has renewed its lease, or has not for too long …", err=True)
