@@ -29,7 +29,10 @@ from clutch.errors import ClutchError
 POOL = "work"
 REVOKED_SECONDS = 10800
 """How long it is known that a task was revoked, as Celery's workers know it."""
-LOOK_SECONDS = 1.0
+WAIT_SECONDS = 1.0
+"""Longest wait of the node for its broker, in which it does not see that it is over."""
+LOOK_SECONDS = 5.0
+"""Interval at which it looks at what runs while nobody asks."""
 TERMINATED_SECONDS = 5.0
 """Longest wait for a word of the dispatcher."""
 
@@ -130,12 +133,12 @@ def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> No
                 fleet.start()
                 while not is_over(0):
                     with contextlib.suppress(socket.timeout):
-                        line.drain_events(timeout=LOOK_SECONDS)
-                    fleet.look()
+                        line.drain_events(timeout=WAIT_SECONDS)
+                    fleet.look_at_times()
                 fleet.stop()
                 pidbox.shutdown(fleet.consumer)
         except (*connection.connection_errors, *connection.channel_errors):
-            if is_over(LOOK_SECONDS):
+            if is_over(WAIT_SECONDS):
                 break
         except SystemExit:  # Celery's WorkerShutdown: somebody has asked for it
             fleet.dispatcher.stop()
@@ -217,11 +220,9 @@ class Store:
         self.app = app
         self.node = node
         self._client: Any = None
-        self._prefix = ""
 
     def use(self, channel: Any) -> None:
         self._client = channel.client
-        self._prefix = ""
 
     def key(self, name: str) -> str:
         return f"clutch.celery:{name}"
@@ -242,17 +243,12 @@ class Store:
 
     def held(self, pid: int) -> Iterator[dict[str, Any]]:
         """Messages that the runners of this process have."""
-        for key in self._client.scan_iter(match=self._pattern(self.key(f"held:*:{pid}:*")), count=1000):
-            yield from self._messages(self._client.hkeys(self._own(text(key))))
+        for runner in map(text, self._client.hkeys(self.key("renewals"))):
+            if runner.split(":")[:2] == [os.uname().nodename, str(pid)]:
+                yield from self._messages(self._client.hkeys(self.key(f"held:{runner}")))
 
     def scheduled(self) -> Iterator[dict[str, Any]]:
         yield from self._messages(self._client.zrange(self.key("scheduled"), 0, 999))
-
-    def _pattern(self, pattern: str) -> str:
-        return f"{getattr(self._client, 'global_keyprefix', '') or ''}{pattern}"
-
-    def _own(self, key: str) -> str:
-        return key.removeprefix(getattr(self._client, "global_keyprefix", "") or "")
 
     def _messages(self, tags: list[Any]) -> Iterator[dict[str, Any]]:
         for tag in tags:
@@ -299,6 +295,7 @@ class Fleet:
         consumer.add_task_queue = self.add_queue
         consumer.cancel_task_queue = self.cancel_queue
         self.heart: Any = None
+        self.looked_at = 0.0
         self.revoked: set[str] = set()
         self.requests: dict[str, Any] = {}
         self.task_events = bool(app.conf.worker_send_task_events)
@@ -331,8 +328,13 @@ class Fleet:
         self.heart.stop()
         signals.worker_shutdown.send(sender=self.controller)
 
+    def look_at_times(self) -> None:
+        if time.monotonic() >= self.looked_at + LOOK_SECONDS:
+            self.look()
+
     def look(self) -> None:
         """Passes on what has changed, and takes over what the dispatcher has done."""
+        self.looked_at = time.monotonic()
         known: Any = self.state.revoked
         revoked: set[str] = set(known)
         self.store.revoke(revoked - self.revoked)
