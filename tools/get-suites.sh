@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the suites of others into .conformance/, each once, by the ordinary clients of Go's and Python's packages:
-# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1), Autobahn's cases (WebSockets) and Django's of tasks. What is fetched is pinned by
-# version and hash in tests/conformance. What cannot be had is left out with a word, and its tests are skipped; it is
+# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1), Autobahn's cases (WebSockets), Django's of tasks and Celery's
+# integration tests. What is fetched is pinned by version and hash in tests/conformance. What cannot be had is left out with a word, and its tests are skipped; it is
 # tried again next time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -42,6 +42,14 @@ get_django() (
         tar xzf django-*.tar.gz --strip-components 2 --wildcards 'django-*/tests/tasks/*' && rm django-*.tar.gz
 )
 
+# With an environment of its own, for what the tests import.
+get_celery() (
+    mkdir -p "$folder/celery/suite" && cd "$folder/celery" &&
+        "$python" -m pip download --no-deps --no-binary :all: --require-hashes -r "$pins/celery.txt" &&
+        tar xzf celery-*.tar.gz --strip-components 1 -C suite --wildcards 'celery-*/t/*' 'celery-*/pyproject.toml' &&
+        rm celery-*.tar.gz && "$python" -m venv env && env/bin/pip install -r "$pins/celery_needs.txt"
+)
+
 # Autobahn's suite is for Python 2.7, whose last virtualenv is 20.15.1; it lives in a folder of its own meanwhile.
 get_autobahn() {
     local old
@@ -55,5 +63,6 @@ get_autobahn() {
 get h2spec "$pins/h2spec/go.mod" "$pins/h2spec/go.sum"
 get corpus "$pins/corpus.txt"
 get django "$pins/django.txt"
+get celery "$pins/celery.txt" "$pins/celery_needs.txt"
 # It works as long as its Python is there.
 get autobahn "$pins/autobahn.txt" <(tools/find-python.sh 2.7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, environment
+from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, environment
 from support.redis_server import RedisServer
 
 
@@ -19,11 +20,18 @@ def broker_of(redis: RedisServer) -> str:
     return redis.url.replace("redis+unix", "redis+socket")
 
 
-def load(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module of the app as a client has it."""
-    monkeypatch.setenv("SHOP_BROKER", broker_of(redis))
-    monkeypatch.delitem(sys.modules, "celery_shop", raising=False)
-    return importlib.import_module("celery_shop")
+@contextlib.contextmanager
+def loaded(redis: RedisServer) -> Iterator[ModuleType]:
+    """The module of the app as a client has it. What it holds of the server goes before that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_BROKER", broker_of(redis))
+        patch.delitem(sys.modules, "celery_shop", raising=False)
+        shop = importlib.import_module("celery_shop")
+        yield shop
+        gc.collect()  # results, which unsubscribe at their end
+        shop.app.backend.result_consumer.stop()
+        shop.app.backend.client.connection_pool.disconnect()
+        shop.app.close()
 
 
 @contextlib.contextmanager
@@ -34,6 +42,16 @@ def node(redis: RedisServer, *options: str, target: str = "celery_shop:app", **m
     with Dispatcher(redis.folder, command, env=env) as dispatcher:
         dispatcher.wait_ready("work")
         yield dispatcher
+
+
+@contextlib.contextmanager
+def worker_of_celery(redis: RedisServer, *options: str, **more: str) -> Iterator[Dispatcher]:
+    """Celery's own worker of the app. `more`: of its environment."""
+    env = {**environment(), "PYTHONPATH": PYTHON_PATH, "SHOP_BROKER": broker_of(redis), **more}
+    command = [sys.executable, "-m", "celery", "-A", "celery_shop", "worker", "--loglevel", "INFO", *options]
+    with Dispatcher(redis.folder, command, env=env) as worker:
+        worker.err.wait(r"ready\.")
+        yield worker
 
 
 def outcome(result: Any) -> Any:

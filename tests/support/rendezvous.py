@@ -18,6 +18,13 @@ WAIT_SECONDS = 30.0
 WORD_BYTES_MAX = 1 << 16
 
 
+def is_readable(what: socket.socket) -> bool:
+    """By poll: select takes no descriptor beyond 1023, and stores of jobs keep theirs open."""
+    poll = select.poll()
+    poll.register(what, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 # In tools.
 
 
@@ -86,7 +93,7 @@ class Guest:
                 """One that was interrupted while it said who it is says so again when it closes its file."""
 
     def is_gone(self) -> bool:
-        return bool(select.select([self._connection], [], [], 0)[0])
+        return is_readable(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -117,7 +124,7 @@ class Rendezvous:
 
     def nobody_waits(self) -> bool:
         """Whether nobody has come who was not received."""
-        return not select.select([self._listener], [], [], 0)[0]
+        return not is_readable(self._listener)
 
     def close(self) -> None:
         self._listener.close()

@@ -106,6 +106,7 @@ def main() -> None:
 def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> None:
     from celery import signals
     from celery.worker import state
+    from celery.worker.control import Panel
     from celery.worker.pidbox import Pidbox
 
     from clutch.celery import apps
@@ -114,6 +115,15 @@ def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> No
     fleet = Fleet(app, node, queues, Dispatcher(control, pid))
     connection: Any = app.connection_for_read()
     signals.worker_init.send(sender=fleet.controller)
+
+    def autoscale(_state: Any, **given: int) -> dict[str, str]:
+        """Sets a range of workers, which Clutch's own scaling follows."""
+        least = given.get("min") or 1
+        most = given.get("max") or least
+        fleet.dispatcher.scale(least, most)
+        return {"ok": f"autoscale now max={most} min={least}"}
+
+    Panel.data["autoscale"] = autoscale  # Celery's asks for its own
 
     class Box(Pidbox):
         """Knows what runs when a command comes, whatever it asks for."""
@@ -130,7 +140,7 @@ def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> No
                 fleet.connect(line)
                 pidbox.start(fleet.consumer)
                 pidbox.consumer.consume()
-                fleet.start()
+                fleet.start(line)
                 while not is_over(0):
                     with contextlib.suppress(socket.timeout):
                         line.drain_events(timeout=WAIT_SECONDS)
@@ -176,9 +186,12 @@ class Dispatcher:
             if call["job"] == task_id:
                 client.post(self.control, f"/calls/{call['id']}/cancel", TERMINATED_SECONDS, pool=POOL)
 
-    def scale(self, by: int) -> None:
+    def grow(self, by: int) -> None:
         count = len(self.pool().get("workers", ())) + by
-        client.post(self.control, client.of_pool(POOL, "scale"), TERMINATED_SECONDS, min=count, max=count)
+        self.scale(count, count)
+
+    def scale(self, least: int, most: int) -> None:
+        client.post(self.control, client.of_pool(POOL, "scale"), TERMINATED_SECONDS, min=least, max=most)
 
     def reload(self) -> None:
         client.post(self.control, client.of_pool(POOL, "reload"), None)
@@ -204,10 +217,10 @@ class Slots:
         """Nothing runs here."""
 
     def grow(self, n: int = 1) -> None:
-        self.dispatcher.scale(n)
+        self.dispatcher.grow(n)
 
     def shrink(self, n: int = 1) -> None:
-        self.dispatcher.scale(-n)
+        self.dispatcher.grow(-n)
 
     def terminate_job(self, _pid: int, _signal: Any = None) -> None:
         """Requests are ended by their ids."""
@@ -283,8 +296,7 @@ class Fleet:
         self.controller.reload = lambda *_, **__: dispatcher.reload()
         self.slots = Slots(dispatcher)
         self.timer = Timer()
-        waiting = SimpleNamespace(schedule=SimpleNamespace(queue=[]))
-        consumer: Any = Standin(app, node, self.slots, waiting, self.controller, Channel())
+        consumer: Any = Standin(app, node, self.slots, Waits(self.timer), self.controller, Channel())
         self.consumer = consumer
         consumer.pid = os.getpid()
         consumer.reset_rate_limits = lambda: None
@@ -295,6 +307,7 @@ class Fleet:
         consumer.add_task_queue = self.add_queue
         consumer.cancel_task_queue = self.cancel_queue
         self.heart: Any = None
+        self.beside: Any = app.connection_for_write()
         self.looked_at = 0.0
         self.revoked: set[str] = set()
         self.requests: dict[str, Any] = {}
@@ -304,7 +317,10 @@ class Fleet:
 
     def connect(self, connection: Any) -> None:
         self.consumer.connection = connection
-        self.store.use(connection.default_channel)
+        # One of its own: what waits for messages has an answer to come.
+        self.beside.release()
+        self.beside = self.app.connection_for_write()
+        self.store.use(self.beside.default_channel)
         self.consumer.event_dispatcher = self.app.events.Dispatcher(
             self.app.connection_for_write(),
             hostname=self.consumer.hostname,
@@ -312,10 +328,18 @@ class Fleet:
             groups=None if self.task_events else ["worker"],
         )
 
-    def start(self) -> None:
+    def start(self, connection: Any) -> None:
         from celery import signals
+        from celery.worker.consumer.gossip import Gossip
+        from celery.worker.consumer.mingle import Mingle
         from celery.worker.heartbeat import Heart
 
+        # Neighbours tell what they know of as revoked, and are heard from now on.
+        Mingle(self.consumer).sync(self.consumer)
+        gossip: Any = Gossip(self.consumer)
+        gossip.dispatcher = self.consumer.event_dispatcher
+        for listener in gossip.get_consumers(connection.channel()):
+            listener.consume()
         self.heart = Heart(self.timer, self.consumer.event_dispatcher)
         self.heart.start()
         signals.worker_ready.send(sender=self.consumer)
@@ -364,6 +388,7 @@ class Fleet:
                 self.state.scheduled_requests.discard(request)
                 self.state.reserved_requests.add(request)
             else:
+                self.state.reserved_requests.discard(request)
                 self.state.scheduled_requests.add(request)
             if running is not None and request not in self.state.active_requests:
                 worker, call = running
@@ -444,6 +469,15 @@ class Fleet:
             "prefetch_count": self.slots.num_processes,
             "rusage": {name.removeprefix("ru_"): getattr(usage, name) for name in dir(usage) if name.startswith("ru_")},
         }
+
+
+class Waits:
+    """The timer of the node, with the tasks that wait for their time in place of its own entries."""
+
+    def __init__(self, timer: Any) -> None:
+        self.call_repeatedly = timer.call_repeatedly
+        self.cancel = timer.cancel
+        self.schedule = SimpleNamespace(queue=[])
 
 
 class Waiting:

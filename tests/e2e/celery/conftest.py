@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from support.celery_house import load
+from support.celery_house import loaded
 from support.redis_server import RedisServer
 
 
@@ -20,6 +20,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def shop(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def shop(redis: RedisServer) -> Iterator[ModuleType]:
     """Its module, as a client has it."""
-    return load(redis, monkeypatch)
+    with loaded(redis) as module:
+        yield module

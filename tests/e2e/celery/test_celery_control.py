@@ -70,6 +70,8 @@ def test_the_pool_and_the_queues_are_steered(redis: RedisServer, shop: ModuleTyp
         soon(lambda: len(asked(shop, lambda inspect: inspect.stats())["pool"]["processes"]) == 3)
         control.pool_shrink(1, destination=[NODE])
         soon(lambda: len(asked(shop, lambda inspect: inspect.stats())["pool"]["processes"]) == 2)
+        answers = control.autoscale(max=3, min=2, destination=[NODE], reply=True)
+        assert answers == [{NODE: {"ok": "autoscale now max=3 min=2"}}]
         control.add_consumer("parcels", destination=[NODE])
         sent = shop.add.apply_async((1, 2), queue="parcels")
         assert outcome(sent) == 3

@@ -14,23 +14,25 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import node, outcome
+from support.celery_house import node, outcome, worker_of_celery
 from support.clutch_process import Dispatcher, soon
 from support.redis_server import RedisServer
 
-pytest.importorskip("celery")
+celery = pytest.importorskip("celery")
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_task_longer_than_the_visibility_timeout_runs_once_though_clients_sweep(
+def test_failure_44_a_task_longer_than_the_visibility_timeout_runs_once(
     redis: RedisServer, shop: ModuleType, tmp_path: Path
 ) -> None:
-    """FAILURES 44. Clients restore what was not renewed for that long when they wait for an answer."""
+    """Clients restore what was not renewed for that long when they wait for an answer, and so do workers
+    of Celery, of whatever queue."""
     runs = tmp_path / "runs"
-    with node(redis, "--workers", "2", SHOP_VISIBILITY="1"):
+    peer = worker_of_celery(redis, "--pool", "threads", "-Q", "others", SHOP_VISIBILITY="1")
+    with peer, node(redis, "--workers", "2", SHOP_VISIBILITY="1"):
         sent = shop.note_late.delay(str(runs), "ran", 4)
         while not sent.ready():
             shop.app.control.inspect(timeout=0.3).ping()
@@ -51,6 +53,19 @@ def test_a_killed_dispatcher_loses_no_late_task_and_runs_no_early_one_again(
             assert outcome(tasks[0]) == "ran"
             assert "WorkerLostError" in repr(outcome(tasks[1]))
     assert (lines(late), lines(early)) == (["ran", "ran"], ["ran"])
+
+
+def test_workers_of_celery_and_nodes_of_clutch_share_a_queue(
+    redis: RedisServer, shop: ModuleType, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    with worker_of_celery(redis, "--pool", "threads", "-c", "2") as peer, node(redis, "--workers", "2"):
+        tasks = [shop.note.delay(str(runs), str(nr), 0.01) for nr in range(200)]
+        assert all(outcome(task) is None for task in tasks)
+        assert sorted(map(int, lines(runs))) == list(range(200))
+        peer.err.wait("celery_shop.note.*succeeded")
+        began = celery.chord([shop.add.s(nr, nr) for nr in range(20)])(shop.total.s())
+        assert outcome(began) == 380
 
 
 def test_a_stop_gives_back_what_waits_for_its_time(redis: RedisServer, shop: ModuleType) -> None:

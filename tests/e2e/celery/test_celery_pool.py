@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from support.celery_house import broker_of, outcome
-from support.clutch_process import PYTHON_PATH, Dispatcher, environment
+from support.celery_house import outcome, worker_of_celery
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
 
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
-def test_a_worker_of_celery_runs_its_tasks_in_every_profile(
-    redis: RedisServer, shop: ModuleType, tmp_path: Path, profile: str
-) -> None:
-    more = {"SHOP_BROKER": broker_of(redis), "CLUTCH_PROFILE": profile, "PYTHONPATH": PYTHON_PATH}
-    env = {**environment(), **more, "CELERY_CUSTOM_WORKER_POOL": "clutch.celery:TaskPool"}
-    command = [sys.executable, "-m", "celery", "-A", "celery_shop", "worker", "--pool", "custom", "-c", "4"]
-    with Dispatcher(tmp_path, [*command, "--loglevel", "INFO"], env=env) as worker:
-        worker.err.wait(r"ready\.")
+def test_a_worker_of_celery_runs_its_tasks_in_every_profile(redis: RedisServer, shop: ModuleType, profile: str) -> None:
+    more = {"CLUTCH_PROFILE": profile, "CELERY_CUSTOM_WORKER_POOL": "clutch.celery:TaskPool"}
+    with worker_of_celery(redis, "--pool", "custom", "-c", "4", **more) as worker:
         assert outcome(shop.add.delay(1, 2)) == 3
         assert repr(outcome(shop.fail.delay())) == "ValueError('out of stock')"
         assert outcome(shop.try_again.delay(1)) == 1

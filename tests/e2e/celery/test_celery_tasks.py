@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import load, node, outcome
+from support.celery_house import loaded, node, outcome
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
@@ -26,11 +26,11 @@ PROFILES = {
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The module of an app whose tasks run in this profile."""
     with (
-        pytest.MonkeyPatch.context() as patch,
         RedisServer(tmp_path_factory.mktemp(request.param)) as redis,
         node(redis, *PROFILES[request.param]),
+        loaded(redis) as shop,
     ):
-        yield SimpleNamespace(profile=request.param, **vars(load(redis, patch)))
+        yield SimpleNamespace(profile=request.param, **vars(shop))
 
 
 def test_values_and_exceptions_are_those_of_celery(running: Any) -> None:
