@@ -4,7 +4,10 @@ runs each task in the worker: results, retries, chains, chords and signals are C
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clutch.celery.pool import TaskPool
 
 __all__ = ["TaskPool"]
 
