@@ -347,7 +347,7 @@ impl Loop {
             self.slots_max = if is_ready { self.shared.config.slots_max.unwrap_or(usize::MAX) } else { 0 };
             self.put_back(now);
             if !self.machine.wants_more() {
-                self.permits.take(0);
+                self.wait_for_no_room(now);
             }
         }
         let places = self.permits.places();
@@ -362,6 +362,12 @@ impl Loop {
             self.backlog_since = backlog_since;
             self.permits.set_backlog(backlog_since);
         }
+    }
+
+    /// Gives way to other fronts. Nobody tells of room then: it asks for permits again when it wants some.
+    fn wait_for_no_room(&mut self, now: Instant) {
+        self.permits.take(0);
+        self.machine.on(fetcher::Event::Room, now);
     }
 
     /// Takes jobs back from the pool that have waited there for too long.
@@ -390,7 +396,8 @@ impl Loop {
     }
 
     fn round(&mut self, wanted: usize) {
-        let limit = self.permits.take(wanted);
+        // Who asks for none is told of no room, and a round that only settles still waits for some.
+        let limit = if wanted > 0 { self.permits.take(wanted) } else { 0 };
         if limit == 0 && wanted > 0 {
             self.machine.on(fetcher::Event::Crowded, Instant::now());
             if self.settled.is_empty() && self.noted.is_empty() {
@@ -437,7 +444,7 @@ impl Loop {
                 self.shared.failed(LOOP, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: true }, now);
                 // Others are not to wait for one that waits for its store.
-                self.permits.take(0);
+                self.wait_for_no_room(now);
             }
         }
     }
@@ -477,7 +484,7 @@ impl Loop {
             Err(error) => {
                 self.shared.failed(RENEWAL, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: false }, now);
-                self.permits.take(0);
+                self.wait_for_no_room(now);
             }
         }
     }
