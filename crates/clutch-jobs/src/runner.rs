@@ -1,9 +1,9 @@
 //! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and
 //! [`Maintenance`](crate::maintenance::Maintenance).
 //!
-//! Four threads: one claims, submits and settles; one looks after the store; one waits for news of it; one counts its queues. Answers of the
-//! pool come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness
-//! says so.
+//! Four threads: one claims, submits and settles; one looks after the store; one waits for news of it; one counts its
+//! queues. Answers of the pool come on its own threads and only put a note in the inbox. A thread that panics is started
+//! again, and readiness says so.
 
 mod answer;
 mod functions;
@@ -347,7 +347,7 @@ impl Loop {
             self.slots_max = if is_ready { self.shared.config.slots_max.unwrap_or(usize::MAX) } else { 0 };
             self.put_back(now);
             if !self.machine.wants_more() {
-                self.wait_for_no_room(now);
+                self.give_way(now);
             }
         }
         let places = self.permits.places();
@@ -365,8 +365,8 @@ impl Loop {
     }
 
     /// Gives way to other fronts. Nobody tells of room then: it asks for permits again when it wants some.
-    fn wait_for_no_room(&mut self, now: Instant) {
-        self.permits.take(0);
+    fn give_way(&mut self, now: Instant) {
+        self.permits.give_way();
         self.machine.on(fetcher::Event::Room, now);
     }
 
@@ -396,8 +396,7 @@ impl Loop {
     }
 
     fn round(&mut self, wanted: usize) {
-        // Who asks for none is told of no room, and a round that only settles still waits for some.
-        let limit = if wanted > 0 { self.permits.take(wanted) } else { 0 };
+        let limit = self.permits.take(wanted);
         if limit == 0 && wanted > 0 {
             self.machine.on(fetcher::Event::Crowded, Instant::now());
             if self.settled.is_empty() && self.noted.is_empty() {
@@ -444,7 +443,7 @@ impl Loop {
                 self.shared.failed(LOOP, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: true }, now);
                 // Others are not to wait for one that waits for its store.
-                self.wait_for_no_room(now);
+                self.give_way(now);
             }
         }
     }
@@ -484,7 +483,7 @@ impl Loop {
             Err(error) => {
                 self.shared.failed(RENEWAL, error.to_string());
                 self.machine.on(fetcher::Event::Failed { is_round: false }, now);
-                self.wait_for_no_room(now);
+                self.give_way(now);
             }
         }
     }

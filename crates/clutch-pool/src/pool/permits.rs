@@ -29,9 +29,14 @@ impl Permits {
         self.batch.pool().core.lock().machine.places(self.key)
     }
 
-    /// Takes at most so many. Who asks for none does not wait for any, and others may have them.
+    /// Takes at most so many. Who gets fewer is told of room, until it has what it asks for or gives way.
     pub fn take(&self, most: usize) -> usize {
         self.batch.pool().core.lock().machine.permit(self.key, most)
+    }
+
+    /// Waits for no room any more, so that others may have it: of none it is told.
+    pub fn give_way(&self) {
+        self.batch.pool().core.lock().machine.give_way(self.key);
     }
 
     pub fn give_back(&self, permits: usize) {

@@ -310,6 +310,10 @@ impl<T> Machine<T> {
         self.fetching.take(fetcher, most, (free + places.slots * places.ahead).saturating_sub(waiting))
     }
 
+    pub fn give_way(&mut self, fetcher: FetcherKey) {
+        self.fetching.give_way(fetcher);
+    }
+
     pub fn give_back_permits(&mut self, fetcher: FetcherKey, permits: usize) {
         self.fetching.give_back(fetcher, permits);
     }

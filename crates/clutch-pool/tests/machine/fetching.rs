@@ -51,6 +51,9 @@ enum Choice {
         fetcher: usize,
         most: usize,
     },
+    GiveWay {
+        fetcher: usize,
+    },
     End(usize),
     Ready {
         slots: usize,
@@ -63,7 +66,8 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
         2 => Just(Choice::Submit),
         4 => (fetcher.clone(), most.clone()).prop_map(|(fetcher, most)| Choice::Take { fetcher, most }),
         4 => (fetcher.clone(), most.clone()).prop_map(|(fetcher, most)| Choice::Fetch { fetcher, most }),
-        2 => (fetcher, most).prop_map(|(fetcher, most)| Choice::GiveBack { fetcher, most }),
+        2 => (fetcher.clone(), most).prop_map(|(fetcher, most)| Choice::GiveBack { fetcher, most }),
+        1 => fetcher.prop_map(|fetcher| Choice::GiveWay { fetcher }),
         4 => (0usize..8).prop_map(Choice::End),
         1 => (1usize..4).prop_map(|slots| Choice::Ready { slots }),
     ];
@@ -87,7 +91,9 @@ proptest! {
                     // One slot is left to the other fetcher, if it has waited longer.
                     let left = short.iter().position(|one| *one == fetcher).unwrap_or(short.len());
                     prop_assert_eq!(taken, most.min(free.saturating_sub(out + left)));
-                    if taken == most {
+                    if most == 0 {
+                        // Who waits for room goes on to do so.
+                    } else if taken == most {
                         short.retain(|one| *one != fetcher);
                     } else if !short.contains(&fetcher) {
                         short.push(fetcher);
@@ -108,6 +114,10 @@ proptest! {
                     let given = most.min(held[&key]);
                     world.machine.give_back_permits(key, given);
                     *held.entry(key).or_default() -= given;
+                }
+                Choice::GiveWay { fetcher } => {
+                    world.machine.give_way(fetchers[fetcher]);
+                    short.retain(|one| *one != fetcher);
                 }
                 Choice::End(pick) => end(&mut world, pick, LONG),
                 Choice::Ready { slots } if world.workers.len() < 3 => drop(world.worker(slots, None)),
@@ -138,6 +148,20 @@ fn whoever_was_short_hears_of_room_once() {
 }
 
 #[test]
+fn whoever_waits_for_room_hears_of_it_although_it_has_asked_for_none_since() {
+    let mut world = World::new(Limits::default());
+    let worker = world.worker(1, None);
+    let other = world.submit(request(OTHER));
+    begin_all(&mut world);
+    let fetcher = world.machine.open_fetcher();
+    assert_eq!([world.machine.permit(fetcher, 1), world.machine.permit(fetcher, 0)], [0, 0]);
+    world.finish(worker, other, LONG);
+    assert!(world.machine.tells_room(), "a round that only settles asks for none");
+    world.machine.give_way(fetcher);
+    assert!(!world.machine.tells_room());
+}
+
+#[test]
 fn what_is_fetched_ahead_gives_way_to_another_fetcher_that_is_short() {
     let mut world = World::new(Limits::default());
     world.worker(1, None);
@@ -160,6 +184,7 @@ fn what_is_fetched_ahead_gives_way_to_another_fetcher_that_is_short() {
     assert_eq!((world.machine.permit(greedy, 1), world.machine.permit(other, 1)), (0, 1), "its slot is left to it");
     world.machine.give_back_permits(other, 1);
     assert_eq!((world.machine.permit(greedy, 0), world.machine.permit(other, 0)), (0, 0));
+    [greedy, other].into_iter().for_each(|fetcher| world.machine.give_way(fetcher));
     assert_eq!(world.machine.permit(greedy, 5), 5, "nobody else waits");
 }
 

@@ -72,7 +72,7 @@ impl Fetching {
 
     pub(super) fn close(&mut self, key: FetcherKey) {
         let closed = self.fetchers.remove(&key);
-        self.short.retain(|short| *short != key);
+        self.give_way(key);
         self.permits -= closed.map_or(0, |fetcher| fetcher.permits);
     }
 
@@ -82,13 +82,15 @@ impl Fetching {
         Places { slots, ahead: ahead.min(FETCHED_AHEAD_ALL_MAX / slots.max(1)) }
     }
 
-    /// `room`: how much more could begin, or wait ahead, if no permit were out. Who asks for none waits for none.
+    /// `room`: how much more could begin, or wait ahead, if no permit were out. Who asks for none waits on for what it
+    /// asked for before.
     pub(super) fn take(&mut self, key: FetcherKey, most: usize, room: usize) -> usize {
         let place = self.short.iter().position(|short| *short == key);
         let left_to_others = place.unwrap_or(self.short.len());
         let Some(fetcher) = self.fetchers.get_mut(&key) else { return 0 };
         let taken = most.min(room.saturating_sub(self.permits + left_to_others));
         match place {
+            _ if most == 0 => {}
             Some(place) if taken == most => drop(self.short.remove(place)),
             None if taken < most => {
                 self.short.push(key);
@@ -99,6 +101,11 @@ impl Fetching {
         fetcher.permits += taken;
         self.permits += taken;
         taken
+    }
+
+    /// It waits for no room any more, and others may have it.
+    pub(super) fn give_way(&mut self, key: FetcherKey) {
+        self.short.retain(|short| *short != key);
     }
 
     /// So many permits were used, or are not needed.
