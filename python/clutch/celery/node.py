@@ -1,7 +1,7 @@
 """`python -m clutch.celery.node TARGET`: a Celery app as one node of its fleet, in a process of its own beside the
 dispatcher, which imports nobody's code. It answers remote control, sends the events of a worker and listens to those of
 its peers, by Celery's own code; what a command changes it passes on to the dispatcher (its control socket) and to the
-workers (a hash in the store).
+workers (a text in the store).
 
 Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app), then reads a line
 with its part: the control socket. It goes with its standard input.
@@ -54,7 +54,7 @@ def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, 
     apps.declare(app, told["queues"])
     # Before the first task: what the workers are to know of it.
     with app.connection_for_write() as connection:
-        store = Store(app, told["node"])
+        store = Store(told["node"])
         store.use(connection.default_channel)
         store.tell_workers(settings_of(app, told["queues"], bool(app.conf.worker_send_task_events)))
     return app, told
@@ -229,8 +229,7 @@ class Slots:
 class Store:
     """What the node and the workers share, beside kombu's keys."""
 
-    def __init__(self, app: Any, node: str) -> None:
-        self.app = app
+    def __init__(self, node: str) -> None:
         self.node = node
         self._client: Any = None
 
@@ -247,9 +246,6 @@ class Store:
             self._client.zadd(self.key("revoked"), named)
             self._client.zremrangebyscore(self.key("revoked"), "-inf", time.time())
             self._client.expire(self.key("revoked"), REVOKED_SECONDS)
-
-    def revoked(self) -> list[str]:
-        return [text(one) for one in self._client.zrange(self.key("revoked"), 0, -1)]
 
     def tell_workers(self, settings: dict[str, Any]) -> None:
         self._client.set(self.key(f"settings:{self.node}"), json.dumps(settings))
@@ -285,7 +281,7 @@ class Fleet:
 
         self.app = app
         self.dispatcher = dispatcher
-        self.store = Store(app, node)
+        self.store = Store(node)
         self.started_at = time.time()
         self.told: dict[str, Any] = {}
         self.state = state

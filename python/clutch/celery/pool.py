@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 
 import clutch
-from clutch.celery.tasks import Tasks, lost, on_loop, soft_limit
+from clutch.celery import apps
+from clutch.celery.tasks import Tasks, lost, on_loop, traced
 from clutch.errors import ConfigError, DeadlineExceeded
 
 PROFILE = "CLUTCH_PROFILE"
@@ -30,29 +30,18 @@ def place_of(app: Any) -> str:
     raise ConfigError(f"no module has {app!r} under a name, so its workers cannot import it: give it one")
 
 
-TASKS: list[Tasks] = []
-
-
 def start(place: str, node: str, has_loop: bool) -> None:
     """The initializer of a worker."""
     from clutch._worker.image import find_target
 
-    os.environ["CLUTCH_CELERY_NODE"] = node
+    os.environ[apps.NODE] = node
     _, app = find_target(place)
-    tasks = Tasks(app, has_loop)
-    tasks.start()
-    TASKS[:] = [tasks]
+    Tasks(app, has_loop).start()
 
 
 def run(soft: float | None, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs one task by Celery's tracer."""
-    try:
-        with soft_limit(soft, None):
-            return target(*args, **kwargs)
-    except MemoryError:
-        return 1, ExceptionInfo(), 0.0
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        return 1, lost(f"the task raised {error!r}"), 0.0
+    """Runs one task."""
+    return traced(target, args, kwargs, soft, None)
 
 
 async def run_on_loop(soft: float | None, target: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:

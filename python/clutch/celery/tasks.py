@@ -112,17 +112,7 @@ class Slot:
             accept_callback(os.getpid(), time.monotonic())
         if timeout:
             current._channel.limit(max(1, round(timeout * 1000)))
-        answer: Any
-        try:
-            with soft_limit(soft_timeout, timeout_callback):
-                answer = target(*args, **kwargs or {})
-        except MemoryError as error:
-            answer = 1, ExceptionInfo(), 0.0
-            outcome.failed = error
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            if was_interrupted(error):
-                raise
-            answer = 1, lost(f"the task raised {error!r}"), 0.0
+        answer = traced(target, args, kwargs or {}, soft_timeout, timeout_callback)
         failed, value, _ = answer
         if failed:
             error = value.exception
@@ -131,6 +121,26 @@ class Slot:
             store_failure(args, outcome.failed, value)
         elif callback is not None:
             callback(answer)
+
+
+def traced(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    soft_timeout: float | None,
+    timeout_callback: Callable[..., Any] | None,
+) -> Any:
+    """Calls Celery's tracer: whether the task has failed, its result or failure, and how long it ran. What ends a
+    worker of Celery is a failure of the task alone."""
+    try:
+        with soft_limit(soft_timeout, timeout_callback):
+            return target(*args, **kwargs)
+    except MemoryError:
+        return 1, ExceptionInfo(), 0.0
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        if was_interrupted(error):
+            raise
+        return 1, lost(f"the task raised {error!r}"), 0.0
 
 
 def waiting_for(message: Any) -> trace.Context:

@@ -129,11 +129,7 @@ impl Celery {
         let location = Location::parse(&address.url)?;
         let name = location.name().replacen("redis", "celery", 1);
         let root = format!("{}clutch.celery", address.prefix);
-        let link = Link::new(&location, name, root, None, SOURCES);
-        match link.check() {
-            Ok(()) | Err(StoreError::Unavailable { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let link = Link::new(&location, name, root, None, SOURCES).checked()?;
         let (held, keys, settings, swept_at) = (Mutex::default(), Arc::default(), Mutex::default(), Mutex::default());
         Ok(Celery { link, address, held, keys, settings, swept_at })
     }
@@ -207,16 +203,22 @@ impl Celery {
     /// What a runner of another process has, which is gone.
     fn held_of(&self, runner: &Runner) -> Result<HashMap<JobId, Held>> {
         let tags = texts(self.link.query(redis::cmd("HKEYS").arg(self.own_key(&format!("held:{}", runner.name))))?);
-        if tags.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let kept = list(self.link.query(redis::cmd("HMGET").arg(self.key("unacked")).arg(&tags))?);
+        let kept = self.kept_of(&tags)?;
         let held = tags.into_iter().zip(kept).filter_map(|(tag, kept)| {
-            let text = unpacked(&text(kept)?)?.0;
+            let text = unpacked(&kept?)?.0;
             let message = Message::parse(&text)?;
             Some((message.id.clone()?, Held { tag, text, attempt: message.attempt() }))
         });
         Ok(held.collect())
+    }
+
+    /// What `unacked` has of these messages, in their order.
+    fn kept_of(&self, tags: &[String]) -> Result<Vec<Option<String>>> {
+        if tags.is_empty() {
+            return Ok(Vec::new());
+        }
+        let kept = self.link.query(redis::cmd("HMGET").arg(self.key("unacked")).arg(tags))?;
+        Ok(list(kept).into_iter().map(text).collect())
     }
 
     /// Keeps what was fetched. What is not due yet is put away.
@@ -234,8 +236,7 @@ impl Celery {
         let mut settings = self.settings.lock();
         let own = held.entry(runner.name.clone()).or_default();
         for mut one in values {
-            let found = one.text.take().and_then(|text| Some((Message::parse(&text)?, text)));
-            let Some((message, text)) = found else {
+            let Some((message, text)) = one.found.take() else {
                 malformed.push(one.tag);
                 continue;
             };
@@ -278,8 +279,7 @@ impl Celery {
 
     /// The ids of those among these tasks that somebody has revoked.
     fn revoked_of(&self, fetched: &[Fetched]) -> Result<BTreeSet<String>> {
-        let ids = fetched.iter().filter_map(|one| Message::parse(one.text.as_deref()?)?.id);
-        let ids: Vec<String> = ids.collect();
+        let ids: Vec<String> = fetched.iter().filter_map(|one| one.found.as_ref()?.0.id.clone()).collect();
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -322,8 +322,7 @@ impl Celery {
     /// Puts messages back into their queues, where they are next.
     fn restore(&self, tags: &[String], has_run: bool) -> Result<usize> {
         let mut steps = Vec::new();
-        for tag in tags {
-            let kept = text(self.link.query(redis::cmd("HGET").arg(self.key("unacked")).arg(tag))?);
+        for (tag, kept) in tags.iter().zip(self.kept_of(tags)?) {
             let Some(kept) = kept else {
                 self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?;
                 continue;
@@ -374,7 +373,7 @@ impl Celery {
 const MALFORMED: &str = "malformed";
 
 /// Kinds of errors that the worker itself has told whoever waits: it was there to the end.
-const TOLD: [&str; 3] = ["raised", "retry", "dead"];
+const TOLD: [&str; 2] = ["raised", "dead"];
 
 /// A message as a round gives it.
 struct Fetched {
@@ -382,7 +381,8 @@ struct Fetched {
     key: String,
     /// It comes out of its queue, and not from where it waited for its time.
     is_new: bool,
-    text: Option<String>,
+    /// With its text. None: it cannot be read.
+    found: Option<(Message, String)>,
     failure: String,
     rescues: u32,
 }
@@ -397,7 +397,8 @@ impl Fetched {
         let text_of = |kept: String| if is_new { Some(kept) } else { Some(unpacked(&kept)?.0) };
         let failure = text(values.next()?).unwrap_or_default();
         let rescues = values.next().and_then(parsed).unwrap_or_default();
-        Some(Fetched { tag, key, is_new, text: kept.and_then(text_of), failure, rescues })
+        let found = kept.and_then(text_of).and_then(|text| Some((Message::parse(&text)?, text)));
+        Some(Fetched { tag, key, is_new, found, failure, rescues })
     }
 }
 

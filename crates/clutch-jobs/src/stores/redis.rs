@@ -186,13 +186,8 @@ impl Redis {
         let location = Location::parse(url)?;
         // In braces, so that all keys are on one node of a cluster.
         let root = format!("{{{}}}", location.prefix);
-        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION), SOURCES);
-        match link.check() {
-            Ok(()) | Err(StoreError::Unavailable { .. }) => {
-                Ok(Redis { link, has_backlog: AtomicBool::new(false), room: Room::default() })
-            }
-            Err(error) => Err(error),
-        }
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION), SOURCES).checked()?;
+        Ok(Redis { link, has_backlog: AtomicBool::new(false), room: Room::default() })
     }
 
     /// When the last tick of its entry was. One trip for each: ticks that are due at the same time are few.

@@ -133,11 +133,7 @@ impl Sidekiq {
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
-        let link = Link::new(&location, name, format!("{namespace}clutch"), None, SOURCES);
-        match link.check() {
-            Ok(()) | Err(StoreError::Unavailable { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let link = Link::new(&location, name, format!("{namespace}clutch"), None, SOURCES).checked()?;
         let (held, queues) = (Mutex::default(), Arc::default());
         Ok(Sidekiq { link, namespace, times, work, held, queues, opened_at: crate::job::now() })
     }

@@ -181,8 +181,17 @@ impl Link {
         }
     }
 
+    /// One that can be used: fails when the server can never be used as it is. One that cannot be reached for now is tried
+    /// again with each use.
+    pub fn checked(self) -> Result<Link> {
+        match self.check() {
+            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(self),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the connection if there is none.
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         self.with(|_| Ok(Value::Nil)).map(drop)
     }
 

@@ -36,10 +36,10 @@ pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> r
     let last = transaction
         .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
         .query_row([&tick.name], |row| row.get(0))
-        .optional()?;
-    // Of an entry that is gone, or paused, it is over all the same.
-    let last = last.filter(|_| tick.kept.is_none()).unwrap_or_else(|| last.unwrap_or(tick.at).max(tick.at));
-    Ok((last, is_skipped))
+        .optional()?
+        .unwrap_or(tick.at);
+    // Of an entry that is gone, paused or another, it is over all the same.
+    Ok((if tick.kept.is_some() { last.max(tick.at) } else { last }, is_skipped))
 }
 
 /// Whether there was something to change.
