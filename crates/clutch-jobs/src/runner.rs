@@ -62,6 +62,9 @@ const COUNTS: &str = "clutch-counts";
 const TOOLS_MAX: usize = 1000;
 const OTHER_TOOLS: &str = "other";
 
+/// Name, for workers that run any tool, of all that they do not have and that have no number of their own.
+const ANY_TOOL: &str = "?";
+
 /// Configuration of a runner.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -544,8 +547,13 @@ impl Loop {
     fn function(&mut self, job: &Claimed, now: Millis) -> Result<FunctionId, Ending> {
         let (pool, tool) = (self.batch.pool(), &*job.tool);
         let is_known = || has_tool(pool, tool) == Some(true);
-        let number = || pool.function(clutch_wire::Codec::Name, tool.as_bytes(), tool);
-        self.functions.of(tool, is_known, number).ok_or_else(|| answer::unknown_tool(job, now))
+        let number = |name: &str| pool.function(clutch_wire::Codec::Name, name.as_bytes(), name);
+        let own = self.functions.of(tool, is_known, || number(tool));
+        let found = match own {
+            None if self.shared.store.runs_any_tool() => self.functions.of(ANY_TOOL, || true, || number(ANY_TOOL)),
+            own => own,
+        };
+        found.ok_or_else(|| answer::unknown_tool(job, now))
     }
 
     fn answered(&mut self, key: usize, outcome: Outcome, ran: Option<Duration>) {

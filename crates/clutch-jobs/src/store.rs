@@ -454,6 +454,11 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether workers run a job of whatever name: one that they do not have is theirs to tell of.
+    fn runs_any_tool(&self) -> bool {
+        false
+    }
+
     /// Returns problems of its setup, for the log: jobs may be lost.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

@@ -65,6 +65,7 @@ def test_tasks_are_coroutines(running: Any) -> None:
     assert outcome(sent) == [sent.id, "hello Ada"]
     assert outcome(celery.group(running.greet.s(str(nr)) for nr in range(40))())[39][1] == "hello 39"
     assert repr(outcome(running.wait_softly.delay())) == "SoftTimeLimitExceeded()"
+    assert outcome(running.greet.delay("Ada"))[1] == "hello Ada", "nothing is left of the limit"
 
 
 def test_a_task_that_cannot_go_on_fails_and_hurts_no_other(running: Any) -> None:
@@ -72,6 +73,12 @@ def test_a_task_that_cannot_go_on_fails_and_hurts_no_other(running: Any) -> None
     assert repr(outcome(running.use_up_memory.delay())) == "MemoryError('no more')"
     assert "never registered" in repr(outcome(running.app.send_task("celery_shop.nowhere")))
     assert outcome(running.add.delay(1, 1)) == 2
+
+
+def test_whoever_waits_for_an_unknown_task_is_told_however_many_there_are(running: Any) -> None:
+    sent = [running.app.send_task(f"celery_shop.nowhere_{nr}") for nr in range(1100)]
+    assert "nowhere_1099" in repr(outcome(sent[-1]))
+    assert all("never registered" in repr(outcome(one)) for one in sent)
 
 
 def test_a_chord_ends_whatever_becomes_of_its_parts(running: Any) -> None:

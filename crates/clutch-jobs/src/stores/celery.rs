@@ -439,6 +439,10 @@ const BY_CLIENTS: &str = "tasks of Celery are sent by Celery: task.delay(…)";
 
 impl Store for Celery {
     /// What is acknowledged early runs once at most.
+    fn runs_any_tool(&self) -> bool {
+        true
+    }
+
     fn runs_once(&self) -> bool {
         true
     }
