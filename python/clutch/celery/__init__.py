@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskPool"]
 
+NODE = "CLUTCH_CELERY_NODE"
+"""The environment variable of workers with the name of their node, as its peers know it."""
+
 
 def __getattr__(name: str) -> Any:
     """Imports Celery for what needs it."""

@@ -16,8 +16,6 @@ from clutch.errors import ConfigError
 
 NAMES = ("app", "celery")
 """Names of the app in a module, as Celery looks for it."""
-NODE = "CLUTCH_CELERY_NODE"
-"""The environment variable with the name of the node, as peers know it."""
 SCHEMES = {"redis": "celery", "rediss": "celerys", "redis+socket": "celery+unix", "sentinel": "celery+sentinel"}
 
 

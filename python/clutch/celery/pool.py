@@ -13,7 +13,7 @@ from typing import Any
 from celery.concurrency.base import BasePool
 
 import clutch
-from clutch.celery import apps
+from clutch.celery import NODE
 from clutch.celery.tasks import Tasks, lost, on_loop, traced
 from clutch.errors import ConfigError, DeadlineExceeded
 
@@ -34,7 +34,7 @@ def start(place: str, node: str, has_loop: bool) -> None:
     """The initializer of a worker."""
     from clutch._worker.image import find_target
 
-    os.environ[apps.NODE] = node
+    os.environ[NODE] = node
     _, app = find_target(place)
     Tasks(app, has_loop).start()
 

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,7 +47,7 @@ from kombu.pools import Connections, ProducerPool
 from clutch._worker.failure import was_interrupted
 from clutch._worker.handlers import job as jobs
 from clutch._worker.handlers.call import Tool
-from clutch.celery import apps
+from clutch.celery import NODE, apps
 from clutch.celery.standin import Channel, Controller, Standin, request_of
 from clutch.errors import Interrupted
 
@@ -277,7 +278,7 @@ class Tasks:
 
     def start(self) -> None:
         """In a worker, before its first task: what the pool of Celery's worker does in each of its processes."""
-        app, node = self.app, apps.node_name(os.environ.get(apps.NODE))
+        app, node = self.app, apps.node_name(os.environ.get(NODE))
         app.loader.init_worker()
         app.loader.init_worker_process()
         app.log.setup(logging.WARNING, None, False, None, hostname=node)
@@ -503,7 +504,10 @@ def run_elsewhere(coroutine: Any, task: Any, request: Any) -> Any:
 
 def wait_for(coroutine: Any, task: Any) -> Any:
     """Runs a coroutine of a task: on the loop that this is a step on, or else on one that the thread keeps."""
-    limited = within_soft_limit(coroutine, SOFT.get())
+    soft = SOFT.get()
+    if soft is not None:
+        soft.watch.close()  # one limit is enough, and that of the loop ends the coroutine where it waits
+    limited = within_soft_limit(coroutine, soft)
     if isinstance(getcurrent(), Step):
         return run_in_step(limited)
     if is_gevent_here():
@@ -518,22 +522,31 @@ def wait_for(coroutine: Any, task: Any) -> Any:
 
 # ---- soft limits
 
-SOFT: ContextVar[tuple[float, Callable[[], None]] | None] = ContextVar("clutch.celery.soft", default=None)
-"""When the soft limit of the task passes, by the monotonic clock, and who is told."""
+
+@dataclass(frozen=True, slots=True)
+class SoftLimit:
+    """`at`: when it passes, by the monotonic clock. `watch`: what interrupts the task then, until it is closed."""
+
+    at: float
+    tell: Callable[[], None]
+    watch: contextlib.ExitStack
 
 
-async def within_soft_limit(coroutine: Any, soft: tuple[float, Callable[[], None]] | None) -> Any:
+SOFT: ContextVar[SoftLimit | None] = ContextVar("clutch.celery.soft", default=None)
+"""The soft limit of the task."""
+
+
+async def within_soft_limit(coroutine: Any, soft: SoftLimit | None) -> Any:
     if soft is None:
         return await coroutine
-    at, tell = soft
-    limit = asyncio.timeout(max(0.0, at - time.monotonic()))
+    limit = asyncio.timeout(max(0.0, soft.at - time.monotonic()))
     try:
         async with limit:
             return await coroutine
     except TimeoutError:
         if not limit.expired():
             raise
-        tell()
+        soft.tell()
         raise SoftTimeLimitExceeded from None
 
 
@@ -549,12 +562,13 @@ def soft_limit(seconds: float | None, on_timeout: Callable[..., Any] | None) -> 
         if on_timeout is not None:
             on_timeout(soft=True, timeout=seconds)
 
-    token = SOFT.set((time.monotonic() + seconds, tell))
-    try:
-        with interrupted(seconds, tell):
+    with contextlib.ExitStack() as watch:
+        watch.enter_context(interrupted(seconds, tell))
+        token = SOFT.set(SoftLimit(time.monotonic() + seconds, tell, watch))
+        try:
             yield
-    finally:
-        SOFT.reset(token)
+        finally:
+            SOFT.reset(token)
 
 
 @contextlib.contextmanager
