@@ -7,6 +7,7 @@ last. Knows neither signals nor command lines, writes no files of a command, and
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -20,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
+from clutch._dispatcher.celery_node import Node, front_of, node_of, part_of
 from clutch._dispatcher.observer import Observer
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
 from clutch._dispatcher.schedules import next_ticks, unknown_tools
@@ -85,6 +87,8 @@ class Dispatcher:
         self.log_format = log_format
         self.pools: dict[str, Pool] = {}
         """The pools by name, once started."""
+        self.nodes: dict[str, Node] = {}
+        """Of fronts with a Celery app, those that were started before."""
         self._observer = observer or Observer()
         self._reload = reload
         self._tables = tables_of(self.config.file)
@@ -96,6 +100,8 @@ class Dispatcher:
         self._asked_to_stop: Callable[[bool], None] = refuse_to_stop
         self._has_control = False
         """True if it has a control socket of its own, or is to have none; else it is shown with the program's pools."""
+        self._control: Path | None = None
+        """The socket where it is shown."""
         self._announcers: list[threading.Thread] = []
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
@@ -154,9 +160,15 @@ class Dispatcher:
             _core.print_as("plain")
         self._event_log = EventLog(self.config.development)
         plane = self._made_plane()
+        pools = {spec.name: spec for spec in self.config.pools}
+        for name, core in self.config.celery.items():
+            self.nodes.setdefault(name, node_of(core, pools[core["pool"]]))
         for spec in self.config.pools:
             self._start_pool(spec, plane)
+        self._ask_nodes()
         self._start_fronts(plane)
+        for name, node in self.nodes.items():
+            node.serve(part_of(self.config.fronts[name], self._control))
         self._tell_cron()
         self._announcers = [
             threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
@@ -167,6 +179,11 @@ class Dispatcher:
             announcer.start()
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
+
+    def _ask_nodes(self) -> None:
+        """Makes fronts of jobs of those with a Celery app, by what it says."""
+        fronts = {name: front_of(node, f"fronts.{name}", self.config.fronts[name]) for name, node in self.nodes.items()}
+        self.config = dataclasses.replace(self.config, fronts={**self.config.fronts, **fronts})
 
     def _start_fronts(self, plane: _core.Plane) -> None:
         from clutch import _core
@@ -203,6 +220,7 @@ class Dispatcher:
         plane.add(pool)
         if not self._has_control:
             program.show(pool)
+            self._control = program.socket()
         logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
 
     def wait_ready(self) -> None:
@@ -221,6 +239,7 @@ class Dispatcher:
         try:
             place = sockets.place_for(self.config.file) if socket is None else socket.absolute()
             self._made_plane().open(place, while_pools=False)
+            self._control = place
         except OSError as error:
             if socket is not None:
                 raise OSError(f"control socket {socket}: {error}") from error
@@ -281,7 +300,9 @@ class Dispatcher:
     def _reload_files(self, names: list[str]) -> list[tuple[str, str | None]]:
         """Certificates and tokens; of an app those alone that one of these pools serves."""
         self._warn_of_changes()
-        return [] if self._fronts is None else self._fronts.reload_files(names)
+        nodes = [name for name in self.nodes if self.config.fronts[name]["pool"] in names]
+        renewed = [(f"fronts.{name}", self.nodes[name].renew()) for name in nodes]
+        return renewed if self._fronts is None else [*renewed, *self._fronts.reload_files(names)]
 
     def _warn_of_changes(self) -> None:
         """A reload takes new code, not a new configuration: who has edited that is told."""
@@ -379,6 +400,8 @@ class Dispatcher:
             if announcer.ident is not None:
                 announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
         self._reloader.close()
+        for node in self.nodes.values():
+            node.end()
         if self._plane is not None:
             self._plane.close(waits=True)
 

@@ -26,7 +26,6 @@ from typing import Any
 from clutch.control import client
 from clutch.errors import ClutchError
 
-POOL = "work"
 REVOKED_SECONDS = 10800
 """How long it is known that a task was revoked, as Celery's workers know it."""
 WAIT_SECONDS = 1.0
@@ -84,9 +83,9 @@ def settings_of(app: Any, queues: Iterable[str], sends_events: bool) -> dict[str
 def main() -> None:
     answer = os.dup(1)
     os.dup2(2, 1)  # what the target prints is no answer
-    sys.path.insert(0, os.getcwd())
-    target, name, *queues = sys.argv[1:]
-    found = describe(target, name, queues)
+    asked = json.loads(sys.argv[1])
+    sys.path[:0] = asked["sys_path"]
+    found = describe(asked["target"], asked["name"], asked["queues"])
     with open(answer, "w", encoding="utf-8") as file:
         file.write(json.dumps(found and found[1]) + "\n")
     if found is None:
@@ -97,13 +96,14 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         told = json.loads(part)
-        serve(found[0], name, told["queues"], Path(told["control"]), told["pid"])
+        control = None if told["control"] is None else Path(told["control"])
+        serve(found[0], asked["name"], told["queues"], Dispatcher(control, told["pid"], told["pool"]))
 
 
 # ---- the node
 
 
-def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> None:
+def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> None:
     from celery import signals
     from celery.worker import state
     from celery.worker.control import Panel
@@ -112,7 +112,7 @@ def serve(app: Any, name: str, queues: list[str], control: Path, pid: int) -> No
     from clutch.celery import apps
 
     node = apps.node_name(name)
-    fleet = Fleet(app, node, queues, Dispatcher(control, pid))
+    fleet = Fleet(app, node, queues, dispatcher)
     connection: Any = app.connection_for_read()
     signals.worker_init.send(sender=fleet.controller)
 
@@ -161,19 +161,28 @@ def is_over(seconds: float) -> bool:
 
 
 class Dispatcher:
-    """The dispatcher, by its control socket."""
+    """The dispatcher, by its control socket, if it has one."""
 
-    def __init__(self, control: Path, pid: int) -> None:
+    def __init__(self, control: Path | None, pid: int, pool: str) -> None:
         self.control = control
         self.pid = pid
+        self.name = pool
 
     def pool(self) -> dict[str, Any]:
         """The pool as `clutch ps` shows it; empty while nobody answers."""
+        if self.control is None:
+            return {}
         try:
             pools = client.get(self.control, "/pools", TERMINATED_SECONDS)["pools"]
         except ClutchError:
             return {}
-        return next((pool for pool in pools if pool["name"] == POOL), {})
+        return next((pool for pool in pools if pool["name"] == self.name), {})
+
+    def _order(self, path: str, seconds: float | None, **said: Any) -> None:
+        """Raises ClutchError where it cannot be carried out, which whoever has asked is told."""
+        if self.control is None:
+            raise ClutchError("this node has no control socket (`--control off`), and cannot do it")
+        client.post(self.control, path, seconds, **said)
 
     def running(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Workers with what runs in them."""
@@ -184,21 +193,21 @@ class Dispatcher:
     def cancel(self, task_id: str) -> None:
         for _, call in self.running():
             if call["job"] == task_id:
-                client.post(self.control, f"/calls/{call['id']}/cancel", TERMINATED_SECONDS, pool=POOL)
+                self._order(f"/calls/{call['id']}/cancel", TERMINATED_SECONDS, pool=self.name)
 
     def grow(self, by: int) -> None:
         count = len(self.pool().get("workers", ())) + by
         self.scale(count, count)
 
     def scale(self, least: int, most: int) -> None:
-        client.post(self.control, client.of_pool(POOL, "scale"), TERMINATED_SECONDS, min=least, max=most)
+        self._order(client.of_pool(self.name, "scale"), TERMINATED_SECONDS, min=least, max=most)
 
     def reload(self) -> None:
-        client.post(self.control, client.of_pool(POOL, "reload"), None)
+        self._order(client.of_pool(self.name, "reload"), None)
 
     def stop(self) -> None:
         with contextlib.suppress(ClutchError):
-            client.post(self.control, "/stop", TERMINATED_SECONDS)
+            self._order("/stop", TERMINATED_SECONDS)
 
 
 class Slots:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from pathlib import Path
@@ -22,7 +21,6 @@ from clutch.cli.run import Server, control_socket
 from clutch.cli.stores import STORE_HELP, url_of
 
 POOL = "work"
-FRONT = "jobs"
 OF_DJANGO = "clutch.django.tasks"
 OF_JOBS = {
     "deadline": "Time limit of an attempt; when it passes, the attempt is interrupted and counts as failed.",
@@ -113,7 +111,6 @@ def command(
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
     celery = node_of(targets, queues, node, options) if django is None and not url else None
-    store, taken_queues = (url_of(url), taken_queues) if celery is None else celery.take_over(options, queues)
     target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION
@@ -121,21 +118,27 @@ def command(
     logs.set_up(log_format, log_level)
     for note in notes:
         logs.log.info(note)
-    front: dict[str, Any] = {"queues": taken_queues, "strict": strict}
+    front: dict[str, Any] = {"strict": strict}
+    if celery is None:
+        name, front["queues"], stores = "jobs", taken_queues, {"jobs": {"url": url_of(url)}}
+    else:
+        name, stores = "celery", {}
+        front |= {option: value for option, value in (("queues", queues), ("node", node)) if value is not None}
     if lease is not None:
         front["lease"] = DURATION.read_text(lease)
     raw: dict[str, Any] = {
         "pools": {POOL: {"target": target, **options}},
-        "stores": {FRONT: {"url": store}},
-        "fronts": {FRONT: front} | ({} if admin is None else {"admin": {"bind": admin}}),
+        "stores": stores,
+        "fronts": {name: front} | ({} if admin is None else {"admin": {"bind": admin}}),
     }
     # Relative paths are meant from here.
     file = Path.cwd() / re.sub(r"[/\\]", "_", target)
     sources = pool_sources(POOL) | {
         f"pools.{POOL}.target": "TARGET",
-        f"stores.{FRONT}.url": "--store",
-        f"fronts.{FRONT}.queues": "--queues",
-        f"fronts.{FRONT}.lease": "--lease",
+        f"stores.{name}.url": "--store",
+        f"fronts.{name}.queues": "--queues",
+        f"fronts.{name}.lease": "--lease",
+        f"fronts.{name}.node": "--node",
         "fronts.admin.bind": "--admin",
     }
     config = compose(raw, file, settings=settings, development=watch, sources=sources)
@@ -144,8 +147,10 @@ def command(
     if watch:
         import_watchfiles()
     socket = socket or config.control
-    with celery.serving(socket, config.file) if celery else contextlib.nullcontext():
-        raise SystemExit(Server(config, socket, watch, log_format=log_format).serve())
+    server = Server(config, socket, watch, log_format=log_format)
+    if celery is not None:
+        server.dispatcher.nodes[name] = celery
+    raise SystemExit(server.serve())
 
 
 def given_store(url: str | None) -> str | None:

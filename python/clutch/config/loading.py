@@ -14,7 +14,7 @@ from clutch.config.fronts import check_distinct_binds, front, front_core, uses_o
 from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml, variable_name
 from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.config.pools import PoolSpec, Surroundings, Use, pool_of_config
-from clutch.config.stores import jobs_core, runs_jobs, stores_of
+from clutch.config.stores import celery_core, jobs_core, runs_celery, runs_jobs, stores_of
 from clutch.config.tables import PREFIXES, app_pools, keys, kind_at, places, read_top, tables_in
 from clutch.errors import ConfigError, Problem
 
@@ -37,6 +37,11 @@ class Config:
     def jobs(self) -> dict[str, dict[str, Any]]:
         """The fronts whose work comes out of a store: `store` is its URL."""
         return {name: core for name, core in self.fronts.items() if runs_jobs(core)}
+
+    @property
+    def celery(self) -> dict[str, dict[str, Any]]:
+        """The fronts that run the tasks of a Celery app; those whose app has said what it is are fronts of jobs."""
+        return {name: core for name, core in self.fronts.items() if runs_celery(core)}
 
     def queues_of(self, pool: str) -> list[str]:
         """Returns the queues from which its fronts take jobs."""
@@ -159,7 +164,7 @@ def _check(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repor
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
     stores = stores_of(raw, folder, report)
     cores = {
-        name: jobs_core(name, values, stores, list(tables), report) if runs_jobs(values) else front_core(values)
+        name: _front_core(name, values, stores, {pool.name: pool for pool in pools}, report)
         for name, values in fronts.items()
         if values
     }
@@ -168,6 +173,14 @@ def _check(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repor
     jobs = config.jobs.values()
     cron = tuple(entry(name, value, stores, jobs, report) for name, value in tables_in(raw, "cron", report))
     return dataclasses.replace(config, cron=cron)
+
+
+def _front_core(
+    name: str, values: Mapping[str, Any], stores: Mapping[str, str], pools: Mapping[str, PoolSpec], report: Report
+) -> dict[str, Any]:
+    if runs_jobs(values):
+        return jobs_core(name, values, stores, list(pools), report)
+    return celery_core(name, values, pools, report) if runs_celery(values) else front_core(values)
 
 
 def _control(given: str | None, folder: Path) -> Path | None:

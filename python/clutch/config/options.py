@@ -374,23 +374,33 @@ CRON = Section("cron.NAME", "A periodic job. Each scheduled time is called a tic
     Option("tags", TEXTS, [], "Tags of the jobs; `cron:NAME` is added.", "job.tags"),
 ))
 
-JOBS = Section("fronts.jobs", "Jobs from a store, run in a pool.", (
-    Option("store", TEXT, None, "Store to take jobs from.", None, "the only one in [stores]"),
+OF_ALL_JOBS = (
     Option("pool", POOL_NAME, None, "Pool that runs the jobs.", None, "the only one in [pools]"),
-    Option("queues", QUEUES, "default", "Queues to take jobs from, with weights.", "queues"),
     Option("strict", FLAG, False, "Take jobs from a queue only while all queues before it are empty.", "strict"),
     Option("slots_max", whole(1, 1_000_000), None, "Maximum number of concurrent jobs.", "slots_max",
            "as many as the pool has slots"),
     Option("lease", DURATION, "30s",
            "A dispatcher that has not renewed its lease for this long loses its jobs to others.", "lease_ms"),
+)
+
+JOBS = Section("fronts.jobs", "Jobs from a store, run in a pool.", (
+    Option("store", TEXT, None, "Store to take jobs from.", None, "the only one in [stores]"),
+    Option("queues", QUEUES, "default", "Queues to take jobs from, with weights.", "queues"),
+    *OF_ALL_JOBS,
     Option("keep.completed", DURATION, "1h", "Retention of completed jobs.", "keep_completed_ms"),
     Option("keep.cancelled", DURATION, "1d", "Retention of cancelled jobs.", "keep_cancelled_ms"),
     Option("keep.dead", DURATION, "180d", "Retention of dead jobs.", "keep_dead_ms"),
 ), calls_tools=True, scheme="")
+
+CELERY = Section("fronts.celery", "Tasks of a Celery app from its broker, run in the pool whose target has the app.", (
+    Option("queues", QUEUES, None, "Queues to take tasks from, with weights.", "queues", "those of the app"),
+    Option("node", TEXT, None, "Name as a worker of Celery, NAME or NAME@HOST.", "node", "the front's name"),
+    *OF_ALL_JOBS,
+), scheme="")
 # fmt: on
 
 NETWORK_FRONTS = (HTTP, ADMIN, SERVE, TCP)
-FRONTS = {section.place.removeprefix("fronts."): section for section in (*NETWORK_FRONTS, JOBS)}
+FRONTS = {section.place.removeprefix("fronts."): section for section in (*NETWORK_FRONTS, JOBS, CELERY)}
 
 
 def core_json(section: Section, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clutch.celery import NODE
 from clutch.config.fronts import front_core
 from clutch.config.layers import Report
 from clutch.config.options import STORE
+from clutch.config.pools import PoolSpec
 from clutch.config.tables import one_of, read, tables_in
 from clutch.config.values import under_folder
 
@@ -38,3 +40,21 @@ def jobs_core(
     store = one_of("store", stores, values["store"], f"fronts.{name}", report)
     pool = one_of("pool", pools, values["pool"], f"fronts.{name}", report)
     return {**front_core(values), "store": stores.get(store, ""), "pool": pool, "cron": []}
+
+
+def runs_celery(values: Mapping[str, Any]) -> bool:
+    """Returns whether these are the options, or the core's JSON, of a front that runs the tasks of a Celery app."""
+    return values.get("kind") == "celery"
+
+
+def celery_core(name: str, values: Mapping[str, Any], pools: Mapping[str, PoolSpec], report: Report) -> dict[str, Any]:
+    """Returns what the core's JSON of a front of jobs is made of, once its app has said where they come from. The
+    workers of its pool are told the name of the node."""
+    place = f"fronts.{name}"
+    core = {**front_core(values), "pool": one_of("pool", pools, values["pool"], place, report)}
+    core["node"] = values["node"] or ("" if name == values["kind"] else name)
+    env = pools[core["pool"]].core["env"] if core["pool"] in pools else {}
+    if NODE in env:
+        report.add(f"{place}.pool", "it is the pool of another node", given=core["pool"], allowed="a pool of its own")
+    env[NODE] = core["node"]
+    return core

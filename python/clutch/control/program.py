@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from clutch.errors import ClutchError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clutch import _core
 
 log = logging.getLogger("clutch")
@@ -30,6 +32,7 @@ class Program:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._plane: _core.Plane | None = None
+        self._socket: Path | None = None
 
     def show(self, pool: Any) -> None:
         """A pool has started."""
@@ -50,9 +53,15 @@ class Program:
 
                 from clutch.control.sockets import place_for
 
-                plane.open(place_for(Path("/", program_name())), while_pools=True)
+                place = place_for(Path("/", program_name()))
+                plane.open(place, while_pools=True)
+                self._socket = place
         except Exception as error:
             log.debug("no control socket, so `clutch ps` and the like do not find this program: %s", error)
+
+    def socket(self) -> Path | None:
+        """The socket, if there is one."""
+        return self._socket
 
     def hide_closed(self) -> None:
         """Some are over."""

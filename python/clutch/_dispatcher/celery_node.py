@@ -1,0 +1,178 @@
+"""The node of a Celery app beside a dispatcher: a process with the app (`clutch/celery/node.py`), which says what it
+is, and then is seen by Celery's own tools as a worker. It is started again when it dies, and anew with new code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from clutch._dispatcher import logs
+from clutch.celery import NODE
+from clutch.config.options import JOBS, core_json
+from clutch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clutch.config import PoolSpec
+
+END_SECONDS = 5.0
+"""Longest wait for the end of a node."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0
+"""Before a node that has died is started again: at first, and at most, each twice as long as the one before."""
+
+
+class Node:
+    """The process with the app."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        name: str = "",
+        queues: list[str] | None = None,
+        python: str = sys.executable,
+        env: Mapping[str, str] | None = None,
+        sys_path: list[str] | None = None,
+    ) -> None:
+        """Starts to import the target. `name`: of the node, `celery@HOST` if empty. `queues`: the app's if empty."""
+        asked = {"target": target, "name": name, "queues": queues or [], "sys_path": sys_path or [os.getcwd()]}
+        self._command = [python, "-m", "clutch.celery.node", json.dumps(asked)]
+        self._env = {**os.environ, **(env or {})}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._part: dict[str, Any] | None = None
+        self._told: dict[str, Any] | None = None
+        self._has_told = False
+        self._process = self._spawn()
+
+    def told(self) -> dict[str, Any] | None:
+        """What it says of its app, as soon as it does; None: the target has none. Raises ConfigError where it cannot be
+        imported."""
+        if not self._has_told:
+            self._told = self._read(self._process)
+            self._has_told = True
+        return self._told
+
+    def serve(self, part: dict[str, Any]) -> None:
+        """Lets it be the node from now on. `part`: what it has to know of the dispatcher."""
+        self._part = part
+        self._send(self._process)
+        threading.Thread(target=self._keep, name="clutch-node", daemon=True).start()
+
+    def renew(self) -> str | None:
+        """Starts it anew, with the code as it is now; returns why it cannot, while the one before goes on."""
+        fresh = self._spawn()
+        try:
+            if self._read(fresh) is None:
+                raise ConfigError("the target has no Celery app any more")
+        except ConfigError as error:
+            end(fresh)
+            return str(error)
+        with self._lock:
+            before, self._process = self._process, fresh
+        end(before)
+        self._send(fresh)
+        if self._over.is_set():
+            end(fresh)
+        return None
+
+    def end(self) -> None:
+        self._over.set()
+        with self._lock:
+            process = self._process
+        end(process)
+
+    def _spawn(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True, env=self._env)
+
+    def _read(self, process: subprocess.Popen[str]) -> dict[str, Any] | None:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            raise ConfigError("the target cannot be imported: what it raised is above")
+        told: dict[str, Any] | None = json.loads(line)
+        return told
+
+    def _send(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # it has died, and is started again
+            process.stdin.write(json.dumps(self._part) + "\n")
+            process.stdin.flush()
+
+    def _keep(self) -> None:
+        """Starts it again when it dies."""
+        pause = PAUSE_SECONDS
+        while True:
+            with self._lock:
+                process = self._process
+            code = process.wait()
+            if self._over.is_set():
+                return
+            if process is not self._process:
+                continue  # there is a new one already
+            logs.log.warning("node of the Celery app: ended (exit code %s); tasks go on, a new one starts", code)
+            while self.renew() is not None and not self._over.wait(pause):
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            if self._over.wait(pause):
+                return
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Ends a node, which goes with its standard input."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def node_of(front: Mapping[str, Any], pool: PoolSpec) -> Node:
+    """Starts the node of a front."""
+    queues = [name for name, _ in front["queues"] or ()]
+    launch = pool.core["launch"]
+    return Node(
+        launch["target"],
+        name=pool.core["env"][NODE],
+        queues=queues,
+        python=pool.interpreter.path,
+        env=pool.core["env"],
+        sys_path=launch["sys_path"],
+    )
+
+
+def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]:
+    """The front as one of jobs, by what the node says of its app. Raises ConfigError."""
+    try:
+        told = node.told()
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    if told is None:
+        what = f"the target of pools.{front['pool']} has no Celery app"
+        raise ConfigError(
+            f"{place}.pool: {what}; allowed: a pool whose target has one, such as proj or proj.celery:app"
+        )
+    usual = core_json(JOBS, {option.name: option.default_value(False) for option in JOBS.options})
+    given = {name: value for name, value in front.items() if name in usual and value is not None}
+    queues = given.get("queues") or [[name, 1] for name in told["queues"]]
+    store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['node'])}"
+    return {**usual, **given, "kind": "jobs", "queues": queues, "store": store, "pool": front["pool"], "cron": []}
+
+
+def part_of(front: Mapping[str, Any], control: Path | None) -> dict[str, Any]:
+    """What a node has to know of its dispatcher, which is this process."""
+    queues = [name for name, _ in front["queues"]]
+    path = None if control is None else os.fspath(control)
+    return {"control": path, "pid": os.getpid(), "queues": queues, "pool": front["pool"]}

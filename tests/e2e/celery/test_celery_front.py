@@ -1,0 +1,109 @@
+"""A Celery app in a configuration, beside pools and fronts of other kinds; and the node that stands for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import clutch
+from support.celery_house import broker_of, outcome
+from support.clutch_process import COMMAND, Dispatcher, environment, soon
+from support.redis_server import RedisServer
+
+pytest.importorskip("celery")
+
+CONFIG = """
+[pools.tasks]
+target = "celery_shop"
+workers = 1
+
+[fronts.shop]
+kind = "celery"
+pool = "tasks"
+queues = "celery:3,slow"
+"""
+
+
+def running(redis: RedisServer, config: str = CONFIG) -> Dispatcher:
+    (redis.folder / "clutch.toml").write_text(config)
+    env = {**environment(), "SHOP_BROKER": broker_of(redis)}
+    return Dispatcher(redis.folder, [*COMMAND, "run"], env=env)
+
+
+def answers(shop: ModuleType, question: str = "ping") -> dict[str, Any]:
+    """What the nodes answer, by their names without the host."""
+    found: Any = getattr(shop.app.control.inspect(timeout=2), question)() or {}
+    return {name.partition("@")[0]: answer for name, answer in found.items()}
+
+
+def node_process(dispatcher: Dispatcher) -> int:
+    pid = dispatcher.process.pid
+    found: list[int] = []
+
+    def is_there() -> bool:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        others = [path.name for path in Path("/proc").iterdir() if path.name.isdecimal()]
+        found[:] = [int(one) for one in {*children, *others} if is_node(int(one), pid)]
+        return bool(found)
+
+    soon(is_there)
+    return found[0]
+
+
+def is_node(pid: int, parent: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(status[1]) == parent and b"clutch.celery.node" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_front_of_a_config_runs_the_tasks_of_its_pools_app(redis: RedisServer, shop: ModuleType) -> None:
+    with running(redis) as dispatcher:
+        dispatcher.wait_ready("tasks")
+        assert outcome(shop.add.delay(1, 2)) == 3
+        assert outcome(shop.add.apply_async((2, 3), queue="slow")) == 5
+        soon(lambda: set(answers(shop)) == {"shop"})
+        assert {queue["name"] for queue in answers(shop, "active_queues")["shop"]} == {"celery", "slow"}
+
+
+def test_its_node_is_started_again_and_anew(redis: RedisServer, shop: ModuleType) -> None:
+    with running(redis) as dispatcher:
+        dispatcher.wait_ready("tasks")
+        first = node_process(dispatcher)
+        os.kill(first, signal.SIGKILL)
+        dispatcher.err.wait("node of the Celery app: ended")
+        soon(lambda: answers(shop))
+        second = node_process(dispatcher)
+        assert second != first
+        dispatcher.process.send_signal(signal.SIGHUP)
+        dispatcher.err.wait("fronts.shop: reloaded")
+        assert node_process(dispatcher) != second
+        soon(lambda: answers(shop))
+        assert outcome(shop.add.delay(1, 2)) == 3
+
+
+def test_a_pool_without_an_app_is_told(redis: RedisServer) -> None:
+    with running(redis, CONFIG.replace("celery_shop", "json")) as dispatcher:
+        dispatcher.err.wait(r"fronts\.shop\.pool: the target of pools\.tasks has no Celery app")
+        assert dispatcher.process.wait() == 2
+
+
+def test_a_program_runs_an_app_in_a_dispatcher_of_its_own(
+    redis: RedisServer, shop: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (redis.folder / "clutch.toml").write_text(CONFIG)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with clutch.Dispatcher(redis.folder / "clutch.toml"):
+        assert outcome(shop.add.delay(1, 2)) == 3
+        soon(lambda: "shop" in answers(shop))
+        sent = shop.note.delay(str(redis.folder / "runs"), "ran", 600)
+        soon(lambda: [task["id"] for task in answers(shop, "active")["shop"]] == [sent.id])
+        sent.revoke(terminate=True)
+        assert repr(outcome(sent)) == "TaskRevokedError('terminated')"
