@@ -21,10 +21,12 @@ def broker_of(redis: RedisServer) -> str:
 
 
 @contextlib.contextmanager
-def loaded(redis: RedisServer) -> Iterator[ModuleType]:
-    """The module of the app as a client has it. What it holds of the server goes before that."""
+def loaded(redis: RedisServer, **more: str) -> Iterator[ModuleType]:
+    """The module of the app as a client has it. What it holds of the server goes before that. `more`: of its
+    environment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHOP_BROKER", broker_of(redis))
+        for name, value in ({"SHOP_BROKER": broker_of(redis)} | more).items():
+            patch.setenv(name, value)
         patch.delitem(sys.modules, "celery_shop", raising=False)
         shop = importlib.import_module("celery_shop")
         yield shop

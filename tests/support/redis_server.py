@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,13 @@ from typing import Self
 import pytest
 
 from support.clutch_process import WAIT_SECONDS, Output
+
+
+def free_port() -> int:
+    """One that was free a moment ago, for a server that cannot say which it took."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 class RedisServer:

@@ -55,7 +55,7 @@ class Node:
 
     def told(self) -> dict[str, Any] | None:
         """What it says of its app, as soon as it does; None: the target has none. Raises ConfigError where it cannot be
-        imported."""
+        imported, or not be run."""
         if not self._has_told:
             self._told = self._read(self._process)
             self._has_told = True
@@ -101,6 +101,8 @@ class Node:
             process.wait()
             raise ConfigError("the target cannot be imported: what it raised is above")
         told: dict[str, Any] | None = json.loads(line)
+        if told is not None and "error" in told:
+            raise ConfigError(told["error"])
         return told
 
     def _send(self, process: subprocess.Popen[str]) -> None:
@@ -164,6 +166,8 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
         raise ConfigError(
             f"{place}.pool: {what}; allowed: a pool whose target has one, such as proj or proj.celery:app"
         )
+    for note in told["notes"]:
+        logs.log.warning("%s: %s", place, note)
     usual = core_json(JOBS, {option.name: option.default_value(False) for option in JOBS.options})
     given = {name: value for name, value in front.items() if name in usual and value is not None}
     queues = given.get("queues") or [[name, 1] for name in told["queues"]]

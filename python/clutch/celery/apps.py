@@ -5,18 +5,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import socket
+import ssl
 import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 from kombu.utils.url import maybe_sanitize_url
 
 from clutch.errors import ConfigError
 
 NAMES = ("app", "celery")
 """Names of the app in a module, as Celery looks for it."""
-SCHEMES = {"redis": "celery", "rediss": "celerys", "redis+socket": "celery+unix", "sentinel": "celery+sentinel"}
+SENTINEL_PORT = 26379
 
 
 def find(found: Any) -> Celery | None:
@@ -55,35 +58,78 @@ def node_name(given: str | None = None) -> str:
 def store_url(app: Celery) -> str:
     """The URL of its broker as that of a store. Raises ConfigError where Clutch does not know the broker."""
     connection = app.connection_for_read()
-    url = connection.as_uri(include_password=True)
-    parts = urlsplit(url)
-    scheme = SCHEMES.get(parts.scheme)
-    if scheme is None:
-        raise ConfigError(
-            f"the broker of {app!r} is {maybe_sanitize_url(url)}; clutch work runs apps whose broker is Redis. Another "
-            "worker of Celery runs in Clutch's profiles by `celery worker --pool custom`"
-        )
+    scheme, place, told = server_of(app, connection)
     options = dict(connection.transport_options or {})
-    told = {
+    told |= {
         "prefix": options.get("global_keyprefix", ""),
         "separator": options.get("sep", ""),
         "steps": ",".join(map(str, options.get("priority_steps", ()))),
         "visibility_timeout": options.get("visibility_timeout", ""),
         "timezone": str(app.conf.timezone or ""),
     }
-    if scheme == "celery+unix":
-        # kombu has the database, and what else it takes, in the query.
-        asked = dict(parse_qsl(parts.query))
-        told |= {
-            "db": asked.get("virtual_host", ""),
-            "user": asked.get("username", ""),
-            "pass": asked.get("password", ""),
-        }
-        place = parts.path
-    else:
-        place = f"{parts.netloc}{parts.path or '/0'}"
     query = "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in told.items() if value != "")
     return f"{scheme}://{place}" + (f"?{query}" if query else "")
+
+
+def server_of(app: Celery, connection: Any) -> tuple[str, str, dict[str, Any]]:
+    """Scheme, address and options of the server that a connection of kombu goes to, as a store names them."""
+    url = connection.as_uri(include_password=True)
+    kind = urlsplit(url).scheme
+    if kind == "redis+socket":
+        # kombu has the database, and what else it takes, in the query.
+        asked = dict(parse_qsl(urlsplit(url).query))
+        names = {"db": "virtual_host", "user": "username", "pass": "password"}
+        told = {name: asked[of_kombu] for name, of_kombu in names.items() if of_kombu in asked}
+        return "celery+unix", urlsplit(url).path, told
+    if kind not in ("redis", "rediss", "sentinel"):
+        raise ConfigError(
+            f"the broker of {app!r} is {maybe_sanitize_url(url)}; clutch work runs apps whose broker is Redis. Another "
+            "worker of Celery runs in Clutch's profiles by `celery worker --pool custom`"
+        )
+    told = tls_of(connection.ssl)
+    scheme = "celerys" if kind == "rediss" or told is not None else "celery"
+    info = connection.info()
+    user, password = info["userid"] or "", info["password"] or ""
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
+    database = str(info["virtual_host"] or "").strip("/") or "0"
+    if kind != "sentinel":
+        return scheme, f"{login}{at(info['hostname'], info['port'])}/{database}", told or {}
+    options = connection.transport_options or {}
+    name = options.get("master_name")
+    if not name:
+        raise ConfigError("broker_transport_options: master_name is missing, by which the sentinels know the server")
+    servers = [urlsplit(one) for one in connection.alt or [url]]
+    hosts = ",".join(at(one.hostname or "localhost", one.port or SENTINEL_PORT) for one in servers)
+    own = options.get("sentinel_kwargs") or {}
+    more = {"sentinel_user": own.get("username") or "", "sentinel_password": own.get("password") or ""}
+    return f"{scheme}+sentinel", f"{login}{hosts}/{name}/{database}", {**(told or {}), **more}
+
+
+def at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def tls_of(given: Any) -> dict[str, str] | None:
+    """Options of a store's URL for those of `broker_use_ssl`; None: no TLS. Raises ConfigError."""
+    if not isinstance(given, Mapping):
+        return None  # True alone does not make kombu use TLS with Redis
+    if given.get("ssl_check_hostname") is False and given.get("ssl_cert_reqs") != ssl.CERT_NONE:
+        raise ConfigError(
+            "broker_use_ssl: ssl_check_hostname=False: a certificate is verified with its name, or not at all; "
+            "allowed: no ssl_check_hostname, or ssl_cert_reqs=CERT_NONE"
+        )
+    names = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
+    told = {name: str(given[of_redis]) for name, of_redis in names.items() if given.get(of_redis)}
+    if given.get("ssl_cert_reqs") in (ssl.CERT_NONE, "none", "CERT_NONE"):
+        told.pop("ca", None)
+        told["verify"] = "none"
+    return told
+
+
+def errors_of(connection: Any) -> tuple[type[Exception], ...]:
+    """What is raised where the broker is away, or goes: kombu's connections have an error of their own that is none of
+    its transport's."""
+    return (OperationalError, *connection.connection_errors, *connection.channel_errors)
 
 
 def declare(app: Celery, queues: list[str]) -> None:
@@ -103,5 +149,17 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
         "store": store_url(app),
         "queues": names,
         "concurrency": app.conf.worker_concurrency,
-        "tasks": sorted(app.tasks),
+        "notes": list(notes(app)),
     }
+
+
+def notes(app: Celery) -> Iterator[str]:
+    """What somebody who set the broker up may not expect."""
+    given = app.connection_for_read().ssl
+    if given is True:
+        yield "broker_use_ssl = True: kombu connects to Redis without TLS; write rediss://, or {'ssl_cert_reqs': …}"
+    elif isinstance(given, Mapping) and "verify" in (tls_of(given) or {}):
+        yield (
+            "the certificate of the broker is not verified, as for kombu without ssl_cert_reqs; to verify it, write "
+            "rediss://…?ssl_cert_reqs=required&ssl_ca_certs=FILE"
+        )

@@ -3,8 +3,8 @@ dispatcher, which imports nobody's code. It answers remote control, sends the ev
 its peers, by Celery's own code; what a command changes it passes on to the dispatcher (its control socket) and to the
 workers (a text in the store).
 
-Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app), then reads a line
-with its part: the control socket. It goes with its standard input.
+Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app; or what is wrong
+with the app), then reads a line with its part: the control socket. It goes with its standard input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from clutch.control import client
-from clutch.errors import ClutchError
+from clutch.errors import ClutchError, ConfigError
 
 REVOKED_SECONDS = 10800
 """How long it is known that a task was revoked, as Celery's workers know it."""
@@ -50,9 +50,10 @@ def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, 
         return None
     apps.prepare(app)
     told = apps.told(app, name, queues)
-    apps.declare(app, told["queues"])
-    # Before the first task: what the workers are to know of it.
-    with app.connection_for_write() as connection:
+    connection: Any = app.connection_for_write()
+    # Before the first task, what the workers are to know of it. A broker that is away is waited for by who needs it.
+    with contextlib.suppress(*apps.errors_of(connection)), connection:
+        apps.declare(app, told["queues"])
         store = Store(told["node"])
         store.use(connection.default_channel)
         store.tell_workers(settings_of(app, told["queues"], bool(app.conf.worker_send_task_events)))
@@ -85,9 +86,14 @@ def main() -> None:
     os.dup2(2, 1)  # what the target prints is no answer
     asked = json.loads(sys.argv[1])
     sys.path[:0] = asked["sys_path"]
-    found = describe(asked["target"], asked["name"], asked["queues"])
+    found = None
+    try:
+        found = describe(asked["target"], asked["name"], asked["queues"])
+        told: Any = found and found[1]
+    except ConfigError as error:
+        told = {"error": str(error)}
     with open(answer, "w", encoding="utf-8") as file:
-        file.write(json.dumps(found and found[1]) + "\n")
+        file.write(json.dumps(told) + "\n")
     if found is None:
         return
     part = sys.stdin.readline()
@@ -137,6 +143,7 @@ def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> Non
     while not is_over(0):
         try:
             with connection.clone() as line:
+                apps.declare(app, queues)
                 fleet.connect(line)
                 pidbox.start(fleet.consumer)
                 pidbox.consumer.consume()
@@ -147,7 +154,7 @@ def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> Non
                     fleet.look_at_times()
                 fleet.stop()
                 pidbox.shutdown(fleet.consumer)
-        except (*connection.connection_errors, *connection.channel_errors):
+        except apps.errors_of(connection):
             if is_over(WAIT_SECONDS):
                 break
         except SystemExit:  # Celery's WorkerShutdown: somebody has asked for it

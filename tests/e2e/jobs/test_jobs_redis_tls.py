@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,8 @@ import pytest
 
 from support.clutch_process import clutch, environment
 from support.jobs_house import worker
-from support.redis_server import RedisServer
+from support.redis_server import RedisServer, free_port
 from support.serve_process import make_client_certificate, make_server_certificate
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
