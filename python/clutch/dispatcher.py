@@ -162,7 +162,8 @@ class Dispatcher:
         plane = self._made_plane()
         pools = {spec.name: spec for spec in self.config.pools}
         for name, core in self.config.celery.items():
-            self.nodes.setdefault(name, node_of(core, pools[core["pool"]]))
+            if name not in self.nodes:
+                self.nodes[name] = node_of(core, pools[core["pool"]])
         for spec in self.config.pools:
             self._start_pool(spec, plane)
         self._ask_nodes()

@@ -88,7 +88,7 @@ class Node:
         self._over.set()
         with self._lock:
             process = self._process
-        end(process)
+        end(process, "leave\n")
 
     def _spawn(self) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -129,10 +129,11 @@ class Node:
                 return
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    """Ends a node, which goes with its standard input."""
+def end(process: subprocess.Popen[str], word: str = "") -> None:
+    """Ends a node, which goes with its standard input. `word`: it leaves, and nobody comes in its place."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
+        process.stdin.write(word)
         process.stdin.close()
     try:
         process.wait(END_SECONDS)
@@ -170,13 +171,14 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
         logs.log.warning("%s: %s", place, note)
     usual = core_json(JOBS, {option.name: option.default_value(False) for option in JOBS.options})
     given = {name: value for name, value in front.items() if name in usual and value is not None}
-    queues = given.get("queues") or [[name, 1] for name in told["queues"]]
+    weights = [weight for _, weight in given.get("queues") or ()] or [1] * len(told["queues"])
+    # A queue may have another name than that by which the app knows it.
+    queues = [[name, weight] for name, weight in zip(told["queues"], weights, strict=True)]
     store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['node'])}"
     return {**usual, **given, "kind": "jobs", "queues": queues, "store": store, "pool": front["pool"], "cron": []}
 
 
 def part_of(front: Mapping[str, Any], control: Path | None) -> dict[str, Any]:
     """What a node has to know of its dispatcher, which is this process."""
-    queues = [name for name, _ in front["queues"]]
     path = None if control is None else os.fspath(control)
-    return {"control": path, "pid": os.getpid(), "queues": queues, "pool": front["pool"]}
+    return {"control": path, "pid": os.getpid(), "pool": front["pool"]}

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from celery import Celery
+from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
 from kombu.utils.url import maybe_sanitize_url
 
@@ -141,16 +142,33 @@ def declare(app: Celery, queues: list[str]) -> None:
 
 def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
     """What the dispatcher has to know of the app. `name`: of its node."""
+    node = node_name(name)
+    name_broadcasts(app, node)
     if queues:
         app.amqp.queues.select(queues)
     names = list(app.amqp.queues.consume_from)
     return {
-        "node": node_name(name),
+        "node": node,
         "store": store_url(app),
         "queues": names,
         "concurrency": app.conf.worker_concurrency,
         "notes": list(notes(app)),
     }
+
+
+def name_broadcasts(app: Celery, node: str) -> None:
+    """Names queues of broadcasts by their node, which removes them when it leaves. kombu names them anew in each
+    process: what was sent meanwhile is lost then, and after a kill the one before is sent to for ever."""
+    queues = app.amqp.queues
+    for name, queue in list(queues.items()):
+        if isinstance(queue, Broadcast) and name.startswith("bcast."):
+            for known in (queues, queues._default_consume_from):
+                known.pop(name, None)
+            exchange: Any = queue.exchange
+            steady: Any = queue
+            steady.auto_delete = False
+            steady.name = steady.queue = f"bcast.{exchange.name}.{node}"  # copies take the latter
+            queues.select_add(queue)
 
 
 def notes(app: Celery) -> Iterator[str]:

@@ -4,7 +4,8 @@ its peers, by Celery's own code; what a command changes it passes on to the disp
 workers (a text in the store).
 
 Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app; or what is wrong
-with the app), then reads a line with its part: the control socket. It goes with its standard input.
+with the app), then reads a line with its part: the control socket. It goes when it reads more, for good, or when its
+standard input ends, and another comes in its place.
 """
 
 from __future__ import annotations
@@ -101,15 +102,15 @@ def main() -> None:
         # The dispatcher tells when it is over: it outlives the signal of a terminal or a service manager.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        told = json.loads(part)
-        control = None if told["control"] is None else Path(told["control"])
-        serve(found[0], asked["name"], told["queues"], Dispatcher(control, told["pid"], told["pool"]))
+        of_dispatcher = json.loads(part)
+        control = None if of_dispatcher["control"] is None else Path(of_dispatcher["control"])
+        serve(found[0], told["node"], told["queues"], Dispatcher(control, of_dispatcher["pid"], of_dispatcher["pool"]))
 
 
 # ---- the node
 
 
-def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> None:
+def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> None:
     from celery import signals
     from celery.worker import state
     from celery.worker.control import Panel
@@ -117,7 +118,6 @@ def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> Non
 
     from clutch.celery import apps
 
-    node = apps.node_name(name)
     fleet = Fleet(app, node, queues, dispatcher)
     connection: Any = app.connection_for_read()
     signals.worker_init.send(sender=fleet.controller)
@@ -147,12 +147,15 @@ def serve(app: Any, name: str, queues: list[str], dispatcher: Dispatcher) -> Non
                 fleet.connect(line)
                 pidbox.start(fleet.consumer)
                 pidbox.consumer.consume()
+                fleet.hear_broadcasts(line.channel())
                 fleet.start(line)
                 while not is_over(0):
                     with contextlib.suppress(socket.timeout):
                         line.drain_events(timeout=WAIT_SECONDS)
                     fleet.look_at_times()
                 fleet.stop()
+                if os.read(0, 1):
+                    fleet.forget_broadcasts(line.channel())
                 pidbox.shutdown(fleet.consumer)
         except apps.errors_of(connection):
             if is_over(WAIT_SECONDS):
@@ -356,6 +359,28 @@ class Fleet:
         self.heart.start()
         signals.worker_ready.send(sender=self.consumer)
         self.look()
+
+    def hear_broadcasts(self, channel: Any) -> None:
+        """What is sent to all workers comes to those that listen; it waits in the list of the queue then, as what comes
+        from clients that know the exchange by its bindings alone."""
+
+        from kombu.messaging import Consumer
+
+        def take(message: Any) -> None:
+            channel._put(name_of[message.delivery_info["exchange"]], message._raw)
+
+        queues = self._broadcasts()
+        name_of = {queue.exchange.name: queue.name for queue in queues}
+        if queues:
+            Consumer(channel, queues, no_ack=True, on_message=take).consume()
+
+    def _broadcasts(self) -> list[Any]:
+        return [queue for queue in self.queues.values() if queue.exchange.type == "fanout"]
+
+    def forget_broadcasts(self, channel: Any) -> None:
+        """Nobody listens there any more."""
+        for queue in self._broadcasts():
+            queue(channel).delete()
 
     def stop(self) -> None:
         from celery import signals

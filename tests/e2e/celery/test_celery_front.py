@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import clutch
-from support.celery_house import broker_of, outcome
+from support.celery_house import broker_of, loaded, node, outcome
 from support.clutch_process import COMMAND, Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
@@ -93,6 +93,26 @@ def test_a_pool_without_an_app_is_told(redis: RedisServer) -> None:
     with running(redis, CONFIG.replace("celery_shop", "json")) as dispatcher:
         dispatcher.err.wait(r"fronts\.shop\.pool: the target of pools\.tasks has no Celery app")
         assert dispatcher.process.wait() == 2
+
+
+def test_what_is_broadcast_runs_once_on_each_node(redis: RedisServer, tmp_path: Path) -> None:
+    news, heard = {"SHOP_NEWS": "on"}, tmp_path / "heard"
+    with (
+        node(redis, "--workers", "1", "--node", "one", "--queues", "news:2,celery", **news) as one,
+        node(redis, "--workers", "1", "--node", "two", **news) as two,
+        loaded(redis, **news) as shop,
+    ):
+        soon(lambda: set(answers(shop)) == {"one", "two"})
+        shop.note.apply_async((str(heard), "new prices"), queue="news")
+        assert outcome(shop.add.delay(1, 2)) == 3
+        soon(lambda: heard.exists() and len(heard.read_text().splitlines()) == 2)
+        # Into the list of its queue, as a client sends it that has not declared the exchange.
+        shop.note.apply_async((str(heard), "for one"), queue=f"bcast.news.one@{os.uname().nodename}")
+        soon(lambda: "for one" in heard.read_text())
+        for dispatcher in (one, two):
+            dispatcher.terminate()
+            assert dispatcher.process.wait() == 0
+    assert redis.ask("SMEMBERS", "_kombu.binding.news").strip() == "", "nobody listens any more"
 
 
 def test_a_program_runs_an_app_in_a_dispatcher_of_its_own(

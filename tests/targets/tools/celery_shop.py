@@ -9,12 +9,16 @@ from typing import Any
 
 from celery import Celery, signals, signature
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from kombu import Queue
+from kombu.common import Broadcast
 
 BROKER = os.environ["SHOP_BROKER"]
 
 app = Celery("shop", broker=BROKER, backend=BROKER)
 app.conf.broker_transport_options = {"visibility_timeout": float(os.environ.get("SHOP_VISIBILITY", "3600"))}
 app.conf.result_extended = True
+if "SHOP_NEWS" in os.environ:
+    app.conf.task_queues = (Queue("celery"), Broadcast("news"))
 if "SHOP_PRIMARY" in os.environ:  # as sentinels know it
     app.conf.broker_transport_options["master_name"] = os.environ["SHOP_PRIMARY"]
     app.conf.result_backend_transport_options = {"master_name": os.environ["SHOP_PRIMARY"]}
