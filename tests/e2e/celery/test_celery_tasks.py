@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.celery_house import loaded, node, outcome
+from support.clutch_process import soon
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
@@ -52,6 +53,17 @@ def test_canvases_run_to_their_ends(running: Any) -> None:
     nested = celery.chain(add.s(1, 1), celery.group(add.s(1), add.s(2)), total.s())
     assert outcome(nested()) == 7
     assert outcome(running.replaced.delay(4)) == 5
+
+
+def test_large_and_nested_canvases_end(running: Any, tmp_path: Path) -> None:
+    add, total = running.add, running.total
+    assert outcome(celery.chord([add.s(nr, nr) for nr in range(1000)])(total.s())) == 999_000
+    inner = [celery.chord([add.s(nr, 1), add.s(nr, 2)], total.s()) for nr in range(4)]
+    assert outcome(celery.chord(inner)(total.s())) == 24
+    path = tmp_path / "failed"
+    sent = celery.chain(running.fail.s(), add.s(1)).apply_async(link_error=running.note_failure.s(str(path)))
+    assert repr(outcome(sent.parent)) == "ValueError('out of stock')"
+    soon(path.exists)
 
 
 def test_retries_run_again_under_their_id(running: Any) -> None:

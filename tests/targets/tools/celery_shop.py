@@ -79,6 +79,11 @@ def write(path: str, text: str) -> None:
 
 
 @app.task
+def note_failure(request: Any, error: Any, traceback: Any, path: str) -> None:
+    write(path, repr(error))
+
+
+@app.task
 def end_worker() -> None:
     os._exit(3)
 
