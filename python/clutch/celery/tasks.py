@@ -162,9 +162,9 @@ def tell_failure(app: Celery, message: Any, error: BaseException) -> None:
 
 
 def lost(reason: str) -> ExceptionInfo:
-    """The failure of a task whose worker is gone, as Celery tells of it."""
+    """The failure of a task whose worker is gone, as Celery tells of it. What the worker said last is in the log."""
     try:
-        raise WorkerLostError(reason)
+        raise WorkerLostError(reason.partition("; its last output:")[0])
     except WorkerLostError:
         return ExceptionInfo()
 
@@ -262,6 +262,18 @@ class TaskTool(Tool):
         return {"text": body}
 
 
+def set_up_logging(app: Celery, node: str) -> None:
+    """Logs as the pool's processes of Celery's worker do, which tells them how by these variables."""
+    told = os.environ.get
+    app.log.setup(
+        int(told("CELERY_LOG_LEVEL") or logging.WARNING),
+        told("CELERY_LOG_FILE") or None,
+        bool(told("CELERY_LOG_REDIRECT")),
+        told("CELERY_LOG_REDIRECT_LEVEL"),
+        hostname=node,
+    )
+
+
 class Tasks:
     """The tasks of an app in this process."""
 
@@ -281,7 +293,7 @@ class Tasks:
         app, node = self.app, apps.node_name(os.environ.get(NODE))
         app.loader.init_worker()
         app.loader.init_worker_process()
-        app.log.setup(logging.WARNING, None, False, None, hostname=node)
+        set_up_logging(app, node)
         for task in app.tasks.values():
             bridge(task)
         if is_gevent_here():

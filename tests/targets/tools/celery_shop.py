@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from celery import Celery, signals, signature
@@ -22,6 +23,11 @@ if "SHOP_NEWS" in os.environ:
 if "SHOP_PRIMARY" in os.environ:  # as sentinels know it
     app.conf.broker_transport_options["master_name"] = os.environ["SHOP_PRIMARY"]
     app.conf.result_backend_transport_options = {"master_name": os.environ["SHOP_PRIMARY"]}
+app.conf.worker_pool_restarts = True
+if folder := os.environ.get("SHOP_FOLDER"):  # a broker that is a folder
+    app.conf.broker_url = "filesystem://"
+    places = {"data_folder_in": folder, "data_folder_out": folder, "control_folder": folder}
+    app.conf.broker_transport_options = {**places, "polling_interval": 0.05}
 
 
 @app.task
@@ -81,6 +87,44 @@ def write(path: str, text: str) -> None:
 @app.task
 def note_failure(request: Any, error: Any, traceback: Any, path: str) -> None:
     write(path, repr(error))
+
+
+@app.task
+def meet(path: str, count: int) -> int:
+    """Comes back when as many as this run at a time: each writes a line, and waits for those of the others."""
+    write(path, "met")
+    while len(Path(path).read_text().splitlines()) < count:
+        time.sleep(0.01)
+    return count
+
+
+@app.task
+def pid_of_worker() -> int:
+    return os.getpid()
+
+
+@app.task
+def use_memory(megabytes: int) -> int:
+    KEPT.append(b"x" * (megabytes << 20))
+    return os.getpid()
+
+
+KEPT: list[bytes] = []
+
+
+@app.task
+def sleep_long() -> None:
+    time.sleep(600)
+
+
+@app.task
+def outlive() -> None:
+    """Takes no notice of its soft limit."""
+    while True:
+        try:
+            time.sleep(600)
+        except SoftTimeLimitExceeded:
+            continue
 
 
 @app.task
