@@ -111,7 +111,7 @@ class Running:
 
     def __init__(self, future: clutch.Future[Any], calls: Calls, limits: tuple[float | None, float | None]) -> None:
         self.future, self.calls, self.limits = future, calls, limits
-        self.request = getattr(calls.accept_callback, "__self__", None)
+        self.request: Any = getattr(calls.accept_callback, "__self__", None)
 
     def terminate(self, _signal: Any = None) -> None:
         self.future.cancel()
@@ -122,7 +122,8 @@ class Running:
         soft, hard = self.limits
         error = self.future.exception()
         if error is None:
-            self.calls.ended(*self.future.result(), soft)
+            was_soft, answer = self.future.result()
+            self.calls.ended(was_soft, answer, soft)
         else:
             self.calls.failed(error, hard)
 

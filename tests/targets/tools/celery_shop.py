@@ -23,11 +23,10 @@ if "SHOP_NEWS" in os.environ:
 if "SHOP_PRIMARY" in os.environ:  # as sentinels know it
     app.conf.broker_transport_options["master_name"] = os.environ["SHOP_PRIMARY"]
     app.conf.result_backend_transport_options = {"master_name": os.environ["SHOP_PRIMARY"]}
-app.conf.worker_pool_restarts = True
+app.conf.update(worker_pool_restarts=True)
 if folder := os.environ.get("SHOP_FOLDER"):  # a broker that is a folder
-    app.conf.broker_url = "filesystem://"
     places = {"data_folder_in": folder, "data_folder_out": folder, "control_folder": folder}
-    app.conf.broker_transport_options = {**places, "polling_interval": 0.05}
+    app.conf.update(broker_url="filesystem://", broker_transport_options={**places, "polling_interval": 0.05})
 
 
 @app.task
