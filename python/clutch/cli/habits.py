@@ -23,6 +23,8 @@ COUNT = "measurements have a time, not a count: write {example}"
 SEVERAL = "write --requests FILE.toml (docs/lab.md), or --body 'MODULE:FUNCTION()'"
 AUTH = "write --header 'authorization: Basic …'"
 LEFT_OUT = "leave it out"
+LEVELS = {"critical": "error", "fatal": "error"}
+"""Levels of logs that have another name here."""
 KEPT = f"{LEFT_OUT}: connections are kept open"
 
 OF_BENCH = {
@@ -124,9 +126,13 @@ class CommandWithHabits(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption:
             own = {flag for option in self.get_params(ctx) for flag in option.opts}
-            if not (said := answers(self.name or "", typed, own, self.habits)):
+            if not (said := self.whole_line(typed) or "\n".join(answers(self.name or "", typed, own, self.habits))):
                 raise
-            raise click.UsageError("\n".join(said), ctx) from None
+            raise click.UsageError(said, ctx) from None
+
+    def whole_line(self, typed: Sequence[str]) -> str | None:
+        """What to write in place of all that was typed, where that is known."""
+        return None
 
 
 def answers(command: str, arguments: Sequence[str], own: Set[str], table: Sequence[Habit] = HABITS) -> list[str]:
@@ -170,11 +176,11 @@ def filled(instead: str, value: str | None) -> str:
         "N": value if re.fullmatch(r"\d+(\.\d+)?", value) else None,
         "RANGE": range_of(value),
         "TIME": time_of(value),
-        "LEVEL": value.lower(),
+        "LEVEL": LEVELS.get(value.lower(), value.lower()),
     }
     return re.sub(
-        r"\b(N|RANGE|TIME|LEVEL|TEXT|FILE)\b(?!\.toml)",
-        lambda found: values.get(found[0], value) or found[0],
+        r"\b(N|RANGE|TIME|LEVEL|TEXT|FILE)(KB)?\b(?!\.toml)",
+        lambda found: (values.get(found[1], value) or found[1]) + (found[2] or ""),
         instead,
     )
 
@@ -187,7 +193,7 @@ def range_of(value: str) -> str:
 
 def time_of(value: str) -> str | None:
     """Seconds without a unit get theirs. None: it is no duration."""
-    text = f"{value}s" if value.isdecimal() else value
+    text = f"{value}s" if re.fullmatch(r"\d+(\.\d+)?", value) else value
     try:
         DURATION.parse(text)
     except ValueError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from clutch.cli import celery_line
 from clutch.cli.habits import LEFT_OUT, Habit
 
 STORE = "write --store TEXT, if it is the URL of SQLite, Redis or Valkey"
@@ -30,17 +31,17 @@ WEB = "use `clutch top`, or metrics with --admin 127.0.0.1:9180"
 MODULES = "name the modules of the tools as TARGETs: clutch work shop.mail shop.images"
 
 OF_WORK = (
+    *celery_line.rows(),
     Habit(("-A", "--app"), "Celery, procrastinate", TARGET),
     Habit(("-c", "--concurrency"), "Celery, procrastinate", WORKERS),
     Habit(("-c",), "Sidekiq", "write --profile thread --threads N"),
-    Habit(("-Q",), "Celery, dramatiq", QUEUES),
+    Habit(("-Q",), "dramatiq", QUEUES),
     Habit(("-q",), "Sidekiq, procrastinate", "write all in one option: --queues critical:3,default:1"),
     Habit(("-q", "--quiet"), "RQ, huey, saq", "write --log-level warning"),
     Habit(("--queue", "--queue-name"), "RQ, django-tasks", QUEUES),
-    Habit(("-l", "--loglevel"), "Celery", LEVEL),
     Habit(("--logging-level", "--logging_level"), "RQ", LEVEL),
     Habit(("-v", "--verbose"), "other job queues", "write --log-level debug"),
-    Habit(("-f", "--logfile", "--log-file"), "Celery, huey, dramatiq", LOG_FILE),
+    Habit(("--log-file",), "huey, dramatiq", LOG_FILE),
     Habit(("-l",), "huey", LOG_FILE),
     Habit(
         ("-P", "--pool"),
@@ -49,37 +50,14 @@ OF_WORK = (
     ),
     Habit(("-P", "--path"), "RQ, dramatiq", "write --env PYTHONPATH=TEXT, or run it in that folder"),
     Habit(("-k", "--worker-type"), "huey", "write --profile process, thread or greenlet"),
-    Habit(("-B", "--beat"), "Celery", PERIODIC),
     Habit(("--with-scheduler", "-n", "--no-periodic"), "RQ, huey", PERIODIC),
-    Habit(("-s", "--schedule", "--scheduler-interval"), "Celery, huey", PERIODIC),
-    Habit(("-n", "--hostname"), "Celery", "write --node NAME, for a Celery app; nothing else needs a name"),
+    Habit(("-s", "--scheduler-interval"), "huey", PERIODIC),
     Habit(("--name", "--worker-id"), "RQ", f"{LEFT_OUT}: nothing needs a name"),
-    Habit(("--autoscale",), "Celery", "write --workers RANGE"),
-    Habit(("--max-tasks-per-child", "--maxtasksperchild"), "Celery", "write --recycle-calls N"),
     Habit(
         ("--max-jobs", "--max-tasks"), "RQ, django-tasks", "write --recycle-calls N, after which a worker is replaced"
     ),
-    Habit(("--max-memory-per-child",), "Celery", "write --recycle-memory 200MB"),
-    Habit(("--time-limit", "--soft-time-limit"), "Celery", "write --deadline TIME, of each attempt"),
-    Habit(
-        ("--prefetch-multiplier", "--max-prefetch"),
-        "Celery, taskiq",
-        f"{LEFT_OUT}: nothing is claimed that cannot begin",
-    ),
-    Habit(("--purge", "--discard"), "Celery", "use `clutch jobs delete --state available`"),
-    Habit(("-X", "--exclude-queues"), "Celery", "name the queues to take from: --queues mail,default"),
-    Habit(("-I", "--include"), "Celery", MODULES),
+    Habit(("--max-prefetch",), "taskiq", f"{LEFT_OUT}: nothing is claimed that cannot begin"),
     Habit(("-fsd", "--fs-discover", "--tasks-pattern"), "taskiq", MODULES),
-    Habit(("-D", "--detach"), "Celery", "run it under systemd (docs/operating.md)"),
-    Habit(
-        ("-E", "--task-events", "--events"),
-        "Celery",
-        "set worker_send_task_events = True in the app, or `celery control enable_events`",
-    ),
-    Habit(("-O", "--statedb"), "Celery", LEFT_OUT),
-    Habit(("--without-gossip", "--without-mingle", "--without-heartbeat"), "Celery", LEFT_OUT),
-    Habit(("-b", "--broker"), "Celery", STORE),
-    Habit(("--result-backend",), "Celery", f"{LEFT_OUT}: results are in the store, of jobs with result="),
     Habit(("-u", "--url"), "RQ", STORE),
     Habit(("-b", "--burst"), "RQ, arq", BURST),
     Habit(("--batch", "--one-shot", "--max-burst-jobs", "--max-idle-time"), "other job queues", BURST),

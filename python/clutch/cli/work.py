@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
+from clutch.cli import celery_line
 from clutch.cli.celery import node_of
 from clutch.cli.django_project import ask, taken
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
@@ -37,6 +39,9 @@ OF_JOBS = {
 
 class WorkCommand(CommandWithHabits):
     habits = OF_WORK
+
+    def whole_line(self, typed: Sequence[str]) -> str | None:
+        return celery_line.whole_line(typed)
 
 
 @click.command("work", cls=WorkCommand, short_help="Run the jobs of a store.")

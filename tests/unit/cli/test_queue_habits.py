@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from clutch.cli import COMMANDS as OWN_COMMANDS
 from clutch.cli import program
+from clutch.cli.celery_line import BY_NAME
 from clutch.cli.habits_of_queues import COMMANDS, OF_JOBS, OF_WORK
 from clutch.cli.jobs import command as jobs
 
@@ -36,10 +38,55 @@ def refused(*typed: str) -> str:
         (["-t", "25"], "write --grace 25s"),
         (["--watch", "."], "write --reload"),
         (["--settings", "mysite.settings"], "write --django mysite.settings"),
+        (["-n", "w1@%h"], "of Celery: write --node w1@%h"),
+        (["--max-memory-per-child=200000"], "write --recycle-memory 200000KB"),
+        (["--time-limit", "1.5"], "write --deadline 1.5s"),
+        (["-l", "FATAL"], "write --log-level error"),
+        (["-b", "redis://broker/1"], "write CELERY_BROKER_URL=redis://broker/1 before the command"),
+        (["--soft-time-limit", "20"], "leave it out: set task_soft_time_limit = 20 in the app"),
     ],
 )
 def test_options_of_other_workers_are_answered(typed: list[str], words: str) -> None:
     assert words in refused("work", "shop", *typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("-A proj -c 8 -Q a,b -l INFO", "clutch work proj --workers 8 --queues a,b --log-level info"),
+        ("-A proj worker -P gevent -c100", "clutch work proj --profile greenlet --workers 1 --tasks 100"),
+        ("-A proj worker -P threads", "clutch work proj --profile thread --workers 1"),
+        ("--app=proj.celery:app worker --autoscale=8,2", "clutch work proj.celery:app --workers 2-8"),
+        ("-A proj worker -c 4 --autoscale 8,2 -n w1@%h", "clutch work proj --workers 2-8 --node w1@%h"),
+        (
+            "-A proj -b redis://broker/1 worker -P solo",
+            "CELERY_BROKER_URL=redis://broker/1 clutch work proj --workers 1",
+        ),
+    ],
+)
+def test_a_line_of_celery_is_answered_with_one(typed: str, line: str) -> None:
+    assert refused("work", *typed.split()).endswith(f"in place of celery worker, write: {line}\n")
+
+
+def test_what_a_line_leaves_out_is_said() -> None:
+    said = refused(
+        "work", *["-A", "proj", "worker", "--soft-time-limit", "20", "-c", "2", "-E", "--pidfile", "/run/w1.pid"]
+    )
+    assert "write: clutch work proj --workers 2\n" in said
+    assert "without --soft-time-limit: set task_soft_time_limit = 20 in the app\n" in said
+    assert "without -E: set worker_send_task_events = True" in said
+    assert "without --pidfile: `clutch stop`" in said
+
+
+def test_every_option_of_celery_worker_is_known() -> None:
+    commands = pytest.importorskip("celery.bin.celery")
+    options = [one for one in (*commands.celery.params, *commands.worker.params) if isinstance(one, click.Option)]
+    assert len(options) > 40
+    for option in options:
+        flag = BY_NAME[option.opts[0]] if option.name not in ("version", "help") else None
+        if flag is not None:
+            assert set(option.opts) <= set(flag.names)
+            assert flag.has_value is not option.is_flag
 
 
 @pytest.mark.parametrize(
