@@ -174,8 +174,18 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
     weights = [weight for _, weight in given.get("queues") or ()] or [1] * len(told["queues"])
     # A queue may have another name than that by which the app knows it.
     queues = [[name, weight] for name, weight in zip(told["queues"], weights, strict=True)]
+    queues += [[name, 1] for name in told["direct"]]
     store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['node'])}"
-    return {**usual, **given, "kind": "jobs", "queues": queues, "store": store, "pool": front["pool"], "cron": []}
+    return {
+        **usual,
+        **given,
+        "kind": "jobs",
+        "queues": queues,
+        "strict": given.get("strict") or told["strict"],
+        "store": store,
+        "pool": front["pool"],
+        "cron": [],
+    }
 
 
 def part_of(front: Mapping[str, Any], control: Path | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from celery import Celery
+from celery.utils.nodenames import host_format, worker_direct
 from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
 from kombu.utils.url import maybe_sanitize_url
@@ -21,6 +22,15 @@ from clutch.errors import ConfigError
 NAMES = ("app", "celery")
 """Names of the app in a module, as Celery looks for it."""
 SENTINEL_PORT = 26379
+
+
+POOLS: dict[str, dict[str, Any]] = {
+    "solo": {"workers": 1},
+    "threads": {"profile": "thread"},
+    "gevent": {"profile": "greenlet"},
+    "eventlet": {"profile": "greenlet"},
+}
+"""What stands for Celery's pools other than prefork."""
 
 
 def find(found: Any) -> Celery | None:
@@ -51,9 +61,10 @@ def prepare(app: Celery) -> None:
 
 
 def node_name(given: str | None = None) -> str:
-    """`celery@HOST`, unless another is given."""
+    """`celery@HOST`, unless another is given, in which %h, %n and %d stand for what they do in Celery."""
     name = given or "celery"
-    return name if "@" in name else f"{name}@{socket.gethostname()}"
+    formatted: str = host_format(name if "@" in name else f"{name}@{socket.gethostname()}")
+    return formatted
 
 
 def store_url(app: Celery) -> str:
@@ -147,11 +158,14 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
     if queues:
         app.amqp.queues.select(queues)
     names = list(app.amqp.queues.consume_from)
+    direct = [app.amqp.queues.select_add(worker_direct(node)).name] if app.conf.worker_direct else []
     return {
         "node": node,
         "store": store_url(app),
         "queues": names,
-        "concurrency": app.conf.worker_concurrency,
+        "direct": direct,
+        "pool": pool_options(app),
+        "strict": (app.conf.broker_transport_options or {}).get("queue_order_strategy") in ("priority", "sorted"),
         "notes": list(notes(app)),
     }
 
@@ -169,6 +183,22 @@ def name_broadcasts(app: Celery, node: str) -> None:
             steady.auto_delete = False
             steady.name = steady.queue = f"bcast.{exchange.name}.{node}"  # copies take the latter
             queues.select_add(queue)
+
+
+def pool_options(app: Celery) -> dict[str, Any]:
+    """What the settings of its worker are as options of a pool."""
+    conf = app.conf
+    made = dict(POOLS.get(conf.worker_pool, {}))
+    if isinstance(conf.worker_concurrency, int):
+        name = {"thread": "threads", "greenlet": "tasks"}.get(made.get("profile", ""), "workers")
+        made = {"workers": 1, name: conf.worker_concurrency} | made
+    if conf.worker_max_tasks_per_child:
+        made["recycle.calls"] = conf.worker_max_tasks_per_child
+    if conf.worker_max_memory_per_child:
+        made["recycle.memory"] = conf.worker_max_memory_per_child * 1024
+    if conf.worker_pool_start_method == "spawn":
+        made["start"] = "spawn"
+    return made
 
 
 def notes(app: Celery) -> Iterator[str]:

@@ -54,10 +54,11 @@ def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, 
     connection: Any = app.connection_for_write()
     # Before the first task, what the workers are to know of it. A broker that is away is waited for by who needs it.
     with contextlib.suppress(*apps.errors_of(connection)), connection:
-        apps.declare(app, told["queues"])
+        queues = [*told["queues"], *told["direct"]]
+        apps.declare(app, queues)
         store = Store(told["node"])
         store.use(connection.default_channel)
-        store.tell_workers(settings_of(app, told["queues"], bool(app.conf.worker_send_task_events)))
+        store.tell_workers(settings_of(app, queues, bool(app.conf.worker_send_task_events)))
     return app, told
 
 
@@ -114,7 +115,6 @@ def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> Non
     from celery import signals
     from celery.worker import state
     from celery.worker.control import Panel
-    from celery.worker.pidbox import Pidbox
 
     from clutch.celery import apps
 
@@ -131,22 +131,13 @@ def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> Non
 
     Panel.data["autoscale"] = autoscale  # Celery's asks for its own
 
-    class Box(Pidbox):
-        """Knows what runs when a command comes, whatever it asks for."""
-
-        def on_message(self, body: Any, message: Any) -> None:
-            fleet.look()
-            super().on_message(body, message)
-            fleet.look()
-
-    pidbox: Any = Box(fleet.consumer)
+    pidbox = box_of(fleet)
     while not is_over(0):
         try:
             with connection.clone() as line:
                 apps.declare(app, queues)
                 fleet.connect(line)
-                pidbox.start(fleet.consumer)
-                pidbox.consumer.consume()
+                pidbox.listen()
                 fleet.hear_broadcasts(line.channel())
                 fleet.start(line)
                 while not is_over(0):
@@ -156,13 +147,40 @@ def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> Non
                 fleet.stop()
                 if os.read(0, 1):
                     fleet.forget_broadcasts(line.channel())
-                pidbox.shutdown(fleet.consumer)
+                pidbox.leave()
         except apps.errors_of(connection):
             if is_over(WAIT_SECONDS):
                 break
         except SystemExit:  # Celery's WorkerShutdown: somebody has asked for it
             fleet.dispatcher.stop()
     state.should_stop = True
+
+
+def box_of(fleet: Fleet) -> Any:
+    """Where remote control comes to."""
+    from celery.worker.pidbox import Pidbox
+
+    class Box(Pidbox):
+        """Knows what runs when a command comes, whatever it asks for. Hears none if the app says so."""
+
+        is_wanted = fleet.app.conf.worker_enable_remote_control
+
+        def listen(self) -> None:
+            if self.is_wanted:
+                self.start(fleet.consumer)
+                box: Any = self.consumer
+                box.consume()
+
+        def leave(self) -> None:
+            if self.is_wanted:
+                self.shutdown(fleet.consumer)
+
+        def on_message(self, body: Any, message: Any) -> None:
+            fleet.look()
+            super().on_message(body, message)
+            fleet.look()
+
+    return Box(fleet.consumer)
 
 
 def is_over(seconds: float) -> bool:

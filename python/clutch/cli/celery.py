@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from clutch._dispatcher.celery_node import Node
 from clutch.errors import ConfigError
+
+SIZES = "profile", "workers", "threads", "tasks"
 
 
 def node_of(targets: tuple[str, ...], queues: str | None, name: str | None, pool: dict[str, Any]) -> Node | None:
@@ -35,6 +39,16 @@ def node_of(targets: tuple[str, ...], queues: str | None, name: str | None, pool
 
 
 def take_over(told: dict[str, Any], pool: dict[str, Any]) -> None:
-    """Gives the pool what the app says of it, unless an option has."""
-    if told["concurrency"] and pool.get("profile", "process") == "process":
-        pool.setdefault("workers", told["concurrency"])
+    """Gives the pool what the app says of it, unless an option has. Who chooses another profile chooses its sizes."""
+    of_app = dict(told["pool"])
+    if pool.get("profile", of_app.get("profile", "process")) != of_app.get("profile", "process"):
+        of_app = {name: value for name, value in of_app.items() if name not in SIZES}
+    for name, value in of_app.items():
+        pool.setdefault(name, value)
+
+
+def log_as_told(context: click.Context, pool: dict[str, Any]) -> None:
+    """Lets Celery's own log have the level that was typed; its default is less than that of Clutch."""
+    if context.get_parameter_source("log_level") is ParameterSource.COMMANDLINE:
+        level = logging.getLevelNamesMapping()[context.params["log_level"].upper()]
+        pool["env"] = {"CELERY_LOG_LEVEL": str(level), **pool.get("env", {})}

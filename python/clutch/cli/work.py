@@ -14,7 +14,7 @@ from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
 from clutch.cli import celery_line
-from clutch.cli.celery import node_of
+from clutch.cli.celery import log_as_told, node_of
 from clutch.cli.django_project import ask, taken
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
 from clutch.cli.habits import CommandWithHabits
@@ -116,6 +116,8 @@ def command(
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
     celery = node_of(targets, queues, node, options) if django is None and not url else None
+    if celery is not None:
+        log_as_told(click.get_current_context(), options)
     target = ",".join(targets)
     from clutch.config import compose
     from clutch.config.values import DURATION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ if "SHOP_NEWS" in os.environ:
 if "SHOP_PRIMARY" in os.environ:  # as sentinels know it
     app.conf.broker_transport_options["master_name"] = os.environ["SHOP_PRIMARY"]
     app.conf.result_backend_transport_options = {"master_name": os.environ["SHOP_PRIMARY"]}
-app.conf.update(worker_pool_restarts=True)
+app.conf.update(worker_pool_restarts=True, **json.loads(os.environ.get("SHOP_SETTINGS", "{}")))
 if folder := os.environ.get("SHOP_FOLDER"):  # a broker that is a folder
     places = {"data_folder_in": folder, "data_folder_out": folder, "control_folder": folder}
     app.conf.update(broker_url="filesystem://", broker_transport_options={**places, "polling_interval": 0.05})
@@ -95,6 +96,13 @@ def meet(path: str, count: int) -> int:
     while len(Path(path).read_text().splitlines()) < count:
         time.sleep(0.01)
     return count
+
+
+@app.task
+def meet_in(path: str, count: int) -> int:
+    """As `meet`; the process that it was in."""
+    meet(path, count)
+    return os.getpid()
 
 
 @app.task

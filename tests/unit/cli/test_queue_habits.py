@@ -69,9 +69,8 @@ def test_a_line_of_celery_is_answered_with_one(typed: str, line: str) -> None:
 
 
 def test_what_a_line_leaves_out_is_said() -> None:
-    said = refused(
-        "work", *["-A", "proj", "worker", "--soft-time-limit", "20", "-c", "2", "-E", "--pidfile", "/run/w1.pid"]
-    )
+    typed = "-A proj worker --soft-time-limit 20 -c 2 -E --pidfile /run/w1.pid"
+    said = refused("work", *typed.split())
     assert "write: clutch work proj --workers 2\n" in said
     assert "without --soft-time-limit: set task_soft_time_limit = 20 in the app\n" in said
     assert "without -E: set worker_send_task_events = True" in said
