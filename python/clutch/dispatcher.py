@@ -213,6 +213,7 @@ class Dispatcher:
         from clutch.pool import Pool
 
         spec.core["launch"]["log_format"] = self.log_format
+        spec.core["takes_turns"] = spec.core["launch"]["app"] is not None and os.isatty(2)
         fronts = self.config.fronts.values()
         spec.core["launch"]["tells_cpu"] = any(logs_cpu(front, spec.name, self.log_format) for front in fronts)
         if self.config.development:
@@ -348,6 +349,9 @@ class Dispatcher:
             kind = {"interface": image["interface"]} if image.get("interface") else {}
             served = f" ({image['interface']} app)" if kind else ""
             logs.info(f"pool {spec.name}: ready{became}{served}", pool=spec.name, ready=True, **shape, **kind)
+            if kind and spec.values["workers"].max > 1:
+                what = "what one keeps in memory (sessions, caches, connected clients) the others do not see"
+                logs.info(f"pool {spec.name}: {spec.values['workers'].max} workers share no memory: {what}")
             for warning in unknown_tools(self.config, spec.name, image.get("tools")):
                 logs.log.warning("%s", warning)
             self._ready(spec.name)

@@ -117,8 +117,8 @@ BAD_FILE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 # One word for each thing; these are other projects' words for zygote, dispatcher, worker, slot and recycle.
 BAD_WORDS = {"master", "slave", "arbiter", "mold", "forkserver", "whitelist", "blacklist", "mgr"}
 
-# Redis has these in its protocol, and SQLite before 3.33 in its tables.
-WORDS_OF_OTHERS = {"discovery.rs": {"master"}, "transaction.py": {"master"}}
+# Redis has these in its protocol, SQLite before 3.33 in its tables, and kombu among its options.
+WORDS_OF_OTHERS = {"discovery.rs": {"master"}, "transaction.py": {"master"}, "apps.py": {"master"}}
 
 
 # Rust

@@ -126,6 +126,9 @@ pub struct PoolConfig {
     /// Development mode: a reload ends the old code at once, and errors of the new code are shown.
     #[serde(default)]
     pub development: bool,
+    /// Workers that are equally busy get work in turn.
+    #[serde(default)]
+    pub takes_turns: bool,
     /// Launch options for the zygote, which the dispatcher does not read: passed on as they came.
     pub launch: serde_json::Value,
 }

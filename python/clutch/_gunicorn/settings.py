@@ -157,7 +157,7 @@ SETTINGS = (
     Setting("config", ("-c", "--config"), TEXT,
            "A gunicorn.conf.py, or python:MODULE. [default: ./gunicorn.conf.py if it exists]"),
     Setting("workers", ("-w", "--workers"), WORKERS,
-           "Worker processes. [default: $WEB_CONCURRENCY, or usable CPUs]", "pool.workers"),
+           "Worker processes. [default: $WEB_CONCURRENCY, or 1]", "pool.workers"),
     Setting("threads", ("--threads",), THREADS,
            "Threads of a worker; for an async app, its event loops. [default: 1]"),
     Setting("bind", ("-b", "--bind"), LIST,

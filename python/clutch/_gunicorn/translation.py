@@ -229,6 +229,8 @@ def bind_of(text: str) -> str:
 
 
 def _shape(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    if "workers" not in given:
+        places.put("pool.workers", 1)  # as everywhere: what an app keeps in memory is there for each request
     threads = given.get("threads")
     named = given.get("worker_class")
     profile = None if named is None else profile_of(named)

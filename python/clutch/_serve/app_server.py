@@ -169,7 +169,7 @@ def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, 
         table, place = (own, f"pools.{pool}") if name in _OPTIONS_OF_POOL else (front, SERVE.place)
         table[name] = given[name]
         places[f"{place}.{name}"] = name
-    raw = {"fronts": {"serve": front}, "pools": {pool: own}}
+    raw = {"fronts": {"serve": front}, "pools": {pool: {"workers": 1, **own}}}
     overridden = {variable_name(place) for place in places}
     environ = {name: text for name, text in os.environ.items() if name not in overridden}
     sources = {place: f"{name}= of clutch.serve" for place, name in places.items()}

@@ -83,6 +83,7 @@ def gather() -> dict[str, Any]:
         },
         "memory": {
             "limit_bytes": limits.memory_limit(),
+            "workers": limits.workers_that_fit(),
             "total_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
         "descriptors": {"soft": limits.descriptors().soft, "hard": limits.descriptors().hard},
@@ -134,6 +135,13 @@ def _hints(facts: dict[str, Any]) -> list[str]:
         advice.append(f"at most {hard} descriptors: enough for small pools; raise the hard limit (ulimit -Hn)")
     elif soft < DESCRIPTORS_FEW:
         advice.append(f"soft limit of {soft} descriptors: Clutch raises its own up to the hard limit of {hard}")
+    room, cpus = facts["memory"]["workers"], facts["cpus"]["usable"]
+    if room is not None and room < cpus:
+        each, limit = limits.WORKER_BYTES >> 20, _gib(facts["memory"]["limit_bytes"])
+        advice.append(
+            f"{cpus} usable CPUs, and a memory limit of {limit}: room for {room} workers of {each} MB, which is the "
+            "default number; with more, look at what each has (clutch ps)"
+        )
     if not any(found["free_threaded"] for found in facts["interpreters"]):
         advice.append("no free-threaded Python: profile thread runs pure Python one thread at a time")
     for name, version in facts["extras"].items():

@@ -120,6 +120,8 @@ class Server:
         """`actions`: what each signal means."""
         self.actions = actions
         self.pidfile = pidfile
+        self.hint: str | None = None
+        """A line for the log at the start: written by a thread, since its reader may be stuck."""
         self.socket = socket
         self.inbox = Inbox(actions)
         notifier = Notifier(self._never_ready)
@@ -151,6 +153,8 @@ class Server:
             self.watchdog.start()
             self.dispatcher.open_control(self.socket, self._asked_to_stop)
             self.dispatcher.start()
+            if self.hint is not None:
+                logs.info(self.hint)
         except OSError as error:  # an address that is taken, a limit of the system
             logs.log.error("cannot start: %s", error)  # before the stop, which may take long or be cut short
             raise

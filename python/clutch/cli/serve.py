@@ -18,6 +18,7 @@ from clutch._process.init_process import stay_first
 from clutch._process.pidfile import Pidfile
 from clutch._process.systemd import take_listening
 from clutch.cli.run import Server, control_socket
+from clutch.config import limits
 from clutch.config.layers import variable_name
 from clutch.dispatcher import describe
 from clutch.errors import ConfigError, Problem
@@ -82,7 +83,16 @@ def command(
     pidfile = layers.value("pidfile")
     own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
     server = Server(config, socket or config.control, watch, signals.OF_SERVE, own_pidfile, log_format)
+    server.hint = hint_of_workers(layers, config)
     raise SystemExit(server.serve())
+
+
+def hint_of_workers(layers: Layers, config: Config) -> str | None:
+    """What one worker is, where nobody has said how many, and what more would be."""
+    cpus, spec = limits.usable_cpus(), config.pools[0]
+    if "workers" in layers.given or cpus == 1 or spec.values["workers"].max != 1:
+        return None
+    return f"one worker, of {cpus} usable CPUs: -w {cpus} uses all, if the app keeps nothing in memory that others need"
 
 
 def line_format(watch: bool, settings: tuple[str, ...], log_format: str) -> str | None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 UNLIMITED_BYTES = 1 << 60
 """cgroup v1 says "no limit" with a number near 2**63."""
+WORKER_BYTES = 128 << 20
+"""What is left for each worker where their number follows the CPUs: an app with its framework has 50 to 100 MB."""
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
@@ -42,6 +44,12 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes by the tightest cgroup limit; None: no limit."""
     limits = [limit for folder in _folders(root, "memory") if (limit := _memory(folder)) is not None]
     return min(limits, default=None)
+
+
+def workers_that_fit(root: Path = Path("/")) -> int | None:
+    """As many workers of ordinary size as the memory limit of this cgroup has room for; None: no limit."""
+    limit = memory_limit(root)
+    return None if limit is None else max(1, limit // WORKER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

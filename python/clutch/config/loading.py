@@ -118,7 +118,7 @@ def compose(
     config = dataclasses.replace(_check(raw, file, environ, report), development=development)
     report.raise_if_any()
     for pool in config.pools:
-        pool.core["development"] = development
+        pool.core.update(development=development, takes_turns=False)
         pool.core["launch"]["queues"] = config.queues_of(pool.name)
     return config
 

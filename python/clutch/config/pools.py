@@ -118,6 +118,9 @@ def _decide(name: str, given: dict[str, Any], place: str, use: Use, around: Surr
     values |= {key: given.get(key, default) for key, default in shape_defaults(values["profile"], python, cpus).items()}
     _check_shape(values, python, place, report)
     added, warnings = _blas(values, around.environ, cpus, limits.whole_cpus())
+    if "workers" not in given and values["workers"].max < cpus and (room := limits.workers_that_fit() or cpus) < cpus:
+        what = f"{cpus} usable CPUs, and a memory limit of {(limits.memory_limit() or 0) >> 20} MB"
+        warnings += (f"{what}: {room} worker{'s' * (room > 1)} by default; set workers for another number",)
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min
@@ -136,7 +139,7 @@ def _interpreter(python: str | None, place: str, folder: Path | None, report: Re
 
 def shape_defaults(profile: str, python: Interpreter, cpus: int) -> dict[str, Any]:
     """Workers, threads and tasks of a profile, where the config names none."""
-    workers = 1 if profile == "thread" and python.free_threaded else cpus
+    workers = 1 if profile == "thread" and python.free_threaded else min(cpus, limits.workers_that_fit() or cpus)
     defaults = PROFILES[profile]
     return {"workers": WorkerRange(workers, workers), "threads": defaults.threads, "tasks": defaults.tasks}
 

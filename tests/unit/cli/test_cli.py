@@ -100,10 +100,13 @@ def test_doctor_advises() -> None:
         "descriptors": {"soft": 1024, "hard": 1024},
         "interpreters": [],
         "extras": {"gevent": None},
+        "cpus": {"usable": 16},
+        "memory": {"limit_bytes": 512 << 20, "workers": 4},
     }
     advice, broken = doctor.advise(facts)
     assert broken
-    for words in ("4.19.0-x is too old", "extension", "at most 1024 descriptors", "free-threaded", "gevent"):
+    expected = ["4.19.0-x is too old", "extension", "at most 1024 descriptors", "free-threaded", "gevent"]
+    for words in (*expected, "16 usable CPUs, and a memory limit of 0.5 GiB: room for 4 workers"):
         assert any(words in line for line in advice), words
 
 

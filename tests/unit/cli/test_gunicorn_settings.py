@@ -79,7 +79,7 @@ def test_an_app_alone_gets_every_default() -> None:
     config = made()
     (pool,) = config.pools
     assert (pool.name, pool.values["target"]) == ("web", "shop.web:app")
-    assert pool.core["shape"] == {"profile": "async", "workers": CPUS, "threads": 1, "tasks": 256}
+    assert pool.core["shape"] == {"profile": "async", "workers": 1, "threads": 1, "tasks": 256}
     assert pool.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": "", "lifespan": "auto"}
     assert pool.core["launch"]["profile_given"] is False
     assert pool.core["launch"]["sys_path"] == [str(Path.cwd())]
@@ -284,7 +284,7 @@ def test_any_other_option_by_its_place() -> None:
 
 
 PRECEDENCE = [
-    ({}, "", "", CPUS),
+    ({}, "", "", 1),
     ({"WEB_CONCURRENCY": "2"}, "", "", 2),
     ({"WEB_CONCURRENCY": "2"}, "workers = 3", "", 3),
     ({"WEB_CONCURRENCY": "2", "GUNICORN_CMD_ARGS": "--workers=5"}, "workers = 3", "", 5),
@@ -399,7 +399,7 @@ def test_the_file_runs_as_under_gunicorn(tmp_path: Path) -> None:
     try:
         assert made().pools[0].core["shape"]["workers"] == 9
         file.rename(tmp_path / "other.py")
-        assert made().pools[0].core["shape"]["workers"] == CPUS
+        assert made().pools[0].core["shape"]["workers"] == 1
         for place in ("other.py", "file:other.py", str(tmp_path / "other.py"), "python:shop_settings"):
             (tmp_path / "shop_settings.py").write_text("workers = 9\n")
             assert made(f"-c {place}").pools[0].core["shape"]["workers"] == 9

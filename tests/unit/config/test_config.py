@@ -541,6 +541,17 @@ def test_shape_by_profile(profile: str, free_threaded: bool, expected: tuple[int
     assert (shape["workers"].max, shape["threads"], shape["tasks"]) == expected
 
 
+def test_workers_by_default_fit_into_the_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "usable_cpus", lambda: 16)
+    monkeypatch.setattr(limits, "memory_limit", lambda *_: 512 << 20)
+    pool = config.resolve()
+    assert pool.core["shape"]["workers"] == 4
+    assert "16 usable CPUs, and a memory limit of 512 MB: 4 workers by default" in pool.warnings[0]
+    assert config.resolve(workers=16).warnings == ()
+    monkeypatch.setattr(limits, "memory_limit", lambda *_: None)
+    assert (config.resolve().core["shape"]["workers"], config.resolve().warnings) == (16, ())
+
+
 def test_no_greenlets_on_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "resolve", lambda python, folder: FREE_THREADED)
     with pytest.raises(ConfigError, match="gevent"):

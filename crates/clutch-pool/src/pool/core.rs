@@ -71,6 +71,7 @@ impl Core {
             queue: config.queue_limit,
             block: config.overflow == Overflow::Block,
             deaths_max: config.deaths_max,
+            takes_turns: config.takes_turns,
         };
         Core {
             machine: Machine::new(limits),

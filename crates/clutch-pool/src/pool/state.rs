@@ -40,11 +40,13 @@ pub struct Limits {
     pub block: bool,
     /// Work that so many workers have died of is not tried again.
     pub deaths_max: u32,
+    /// Of workers that have equally much to do the next one gets work, not the first: so all of them are soon used.
+    pub takes_turns: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { queue: None, block: false, deaths_max: 3 }
+        Limits { queue: None, block: false, deaths_max: 3, takes_turns: false }
     }
 }
 
@@ -232,7 +234,7 @@ impl<T> Machine<T> {
             limits,
             submissions: Submissions::default(),
             line: WaitingLine::new(limits.queue),
-            slots: Slots::default(),
+            slots: Slots::new(limits.takes_turns),
             run_times: RunTimes::default(),
             finished: Finished::default(),
             fetching: Fetching::default(),

@@ -458,6 +458,25 @@ fn a_worker_that_was_kept_for_suspects_takes_work_again_when_they_are_given_up()
 }
 
 #[test]
+fn workers_that_have_equally_much_to_do_take_turns_where_it_is_asked_for() {
+    for (takes_turns, expected) in [(false, [0, 0, 0, 0]), (true, [0, 1, 2, 0])] {
+        let mut world = World::new(Limits { takes_turns, ..Limits::default() });
+        (0..3).for_each(|_| {
+            world.worker(2, None);
+        });
+        let chosen = [(); 4].map(|()| {
+            let id = world.submit(request(OTHER));
+            let worker = world.machine.worker_of(id).expect("it has slots");
+            world.begin(worker);
+            world.finish(worker, id, MS);
+            worker
+        });
+        assert_eq!(chosen, expected);
+        world.finish_all();
+    }
+}
+
+#[test]
 fn failure_26_work_that_has_told_a_part_of_its_answer_does_not_run_again() {
     for told in [false, true] {
         let mut world = World::new(Limits::default());

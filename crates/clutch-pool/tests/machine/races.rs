@@ -108,7 +108,8 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn limits() -> impl Strategy<Value = Limits> {
     let queue = prop_oneof![1 => Just(None), 3 => (0usize..6).prop_map(Some)];
-    (queue, any::<bool>()).prop_map(|(queue, block)| Limits { queue, block, deaths_max: 2 })
+    let turns = (any::<bool>(), any::<bool>());
+    (queue, turns).prop_map(|(queue, (block, takes_turns))| Limits { queue, block, deaths_max: 2, takes_turns })
 }
 
 fn pick_worker(world: &World, pick: usize) -> Option<WorkerKey> {

@@ -36,6 +36,7 @@ pub fn config(name: &str) -> PoolConfig {
         output_kept_bytes: 1024,
         required: true,
         development: false,
+        takes_turns: false,
         launch: serde_json::Value::Null,
     }
 }

@@ -59,6 +59,7 @@ impl<T> Machine<T> {
         let calls = work.request.calls;
         let sent = self.slots.change(worker, |load| load.add(id, load_ns, calls, now));
         let Some((number, worn)) = sent else { return };
+        self.slots.had_its_turn(worker);
         self.submissions[id].sent_as = number;
         out.push(Action::Send { worker, id });
         if worn {

@@ -4,7 +4,7 @@
 //! Each worker is changed through [`Slots::change`] only, which puts it where it belongs afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Bound, SubAssign};
 use std::time::Instant;
 
 use super::load::{Alone, Hold, Load, WorkerKey};
@@ -96,9 +96,15 @@ pub(super) struct Slots {
     ahead: BTreeSet<(Instant, WorkerKey)>,
     reserved: BTreeSet<WorkerKey>,
     starved: BTreeSet<WorkerKey>,
+    /// Who got work last, where those that have equally much to do take turns.
+    turn: Option<WorkerKey>,
 }
 
 impl Slots {
+    pub(super) fn new(takes_turns: bool) -> Slots {
+        Slots { turn: takes_turns.then_some(WorkerKey::MAX), ..Slots::default() }
+    }
+
     pub(super) fn get(&self, worker: WorkerKey) -> Option<&Load> {
         self.loads.get(&worker)
     }
@@ -161,7 +167,17 @@ impl Slots {
 
     /// With a free slot, and the least filled: idle ones first.
     pub(super) fn least_loaded(&self) -> Option<WorkerKey> {
-        self.free.first().map(|(_, worker)| *worker)
+        let (filled, first) = *self.free.first()?;
+        let Some(last) = self.turn else { return Some(first) };
+        let after = (Bound::Excluded((filled, last)), Bound::Included((filled, WorkerKey::MAX)));
+        Some(self.free.range(after).next().map_or(first, |(_, next)| *next))
+    }
+
+    /// It was given work.
+    pub(super) fn had_its_turn(&mut self, worker: WorkerKey) {
+        if let Some(last) = &mut self.turn {
+            *last = worker;
+        }
     }
 
     /// Finds the worker with the least to do of those that have run low and make progress.
@@ -219,7 +235,8 @@ impl Slots {
     /// Finds a worker for a suspect, with nothing on its link.
     pub(super) fn idle_for_suspect(&self) -> Option<WorkerKey> {
         let kept = self.reserved().find(|(_, load)| load.is_idle_for_suspect()).map(|(worker, _)| worker);
-        let free = self.least_loaded().filter(|worker| self.get(*worker).is_some_and(Load::is_idle_for_suspect));
+        let first = self.free.first().map(|(_, worker)| *worker);
+        let free = first.filter(|worker| self.get(*worker).is_some_and(Load::is_idle_for_suspect));
         kept.into_iter().chain(free).min()
     }
 
@@ -256,7 +273,11 @@ impl Slots {
         let free = || self.loads.iter().filter(|(_, load)| load.free() > 0);
         let idle = free().find(|(_, load)| load.sent.is_empty());
         let least = idle.or_else(|| free().min_by_key(|(_, load)| load.filled()));
-        assert_eq!(self.least_loaded(), least.map(|(worker, _)| *worker), "least loaded");
+        let filled = |worker| self.loads.get(&worker).map(Load::filled);
+        assert_eq!(self.least_loaded().and_then(filled), least.map(|(_, load)| load.filled()), "least loaded");
+        if self.turn.is_none() {
+            assert_eq!(self.least_loaded(), least.map(|(worker, _)| *worker), "the first of them");
+        }
         let idle = self.loads.iter().find(|(_, load)| load.may_run_suspect() && load.sent.is_empty());
         assert_eq!(self.idle_for_suspect(), idle.map(|(worker, _)| *worker), "idle for a suspect");
     }
