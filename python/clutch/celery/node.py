@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +35,10 @@ WAIT_SECONDS = 1.0
 """Longest wait of the node for its broker, in which it does not see that it is over."""
 LOOK_SECONDS = 5.0
 """Interval at which it looks at what runs while nobody asks."""
+ATTEMPTS = re.compile(r'^clutch_jobs_attempts_total\{.*tool="(.+?)",outcome="(\w+)"\} (\d+)', re.MULTILINE)
+"""What the dispatcher has counted."""
+RAN = "completed", "dead", "postponed"
+"""Outcomes of a task that has run. Of what was ended from without another attempt tells."""
 TERMINATED_SECONDS = 5.0
 """Longest wait for a word of the dispatcher."""
 
@@ -206,6 +212,16 @@ class Dispatcher:
             return {}
         return next((pool for pool in pools if pool["name"] == self.name), {})
 
+    def totals(self) -> Counter[str]:
+        """How many times each task has run; empty while nobody answers."""
+        counted: Counter[str] = Counter()
+        if self.control is not None:
+            with contextlib.suppress(ClutchError):
+                page = client.get_text(self.control, "/metrics", TERMINATED_SECONDS)
+                for name, outcome, count in ATTEMPTS.findall(page):
+                    counted[name] += int(count) if outcome in RAN else 0
+        return counted
+
     def _order(self, path: str, seconds: float | None, **said: Any) -> None:
         """Raises ClutchError where it cannot be carried out, which whoever has asked is told."""
         if self.control is None:
@@ -231,7 +247,13 @@ class Dispatcher:
         self._order(client.of_pool(self.name, "scale"), TERMINATED_SECONDS, min=least, max=most)
 
     def reload(self) -> None:
-        self._order(client.of_pool(self.name, "reload"), None)
+        """Begins it: what runs has its time to end, in which others have something to ask."""
+
+        def go_on() -> None:
+            with contextlib.suppress(ClutchError):  # the dispatcher has logged it
+                self._order(client.of_pool(self.name, "reload"), None)
+
+        threading.Thread(target=go_on, name="clutch-reload", daemon=True).start()
 
     def stop(self) -> None:
         with contextlib.suppress(ClutchError):
@@ -410,6 +432,7 @@ class Fleet:
     def look_at_times(self) -> None:
         if time.monotonic() >= self.looked_at + LOOK_SECONDS:
             self.look()
+            self.count()
 
     def look(self) -> None:
         """Passes on what has changed, and takes over what the dispatcher has done."""
@@ -510,7 +533,7 @@ class Fleet:
         workers = pool.get("workers", ())
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
-            "total": dict(self.state.total_count),
+            "total": dict(self.count()),
             "pid": self.dispatcher.pid,
             "clock": str(self.app.clock),
             "uptime": round(time.time() - self.started_at),
@@ -518,12 +541,26 @@ class Fleet:
                 "implementation": "clutch",
                 "max-concurrency": self.slots.num_processes,
                 "processes": [worker.get("pid") for worker in workers],
-                "timeouts": [None, None],
+                "timeouts": [self.app.conf.task_soft_time_limit or 0, self.app.conf.task_time_limit or 0],
             },
             "broker": self.consumer.connection.info(),
             "prefetch_count": self.slots.num_processes,
             "rusage": {name.removeprefix("ru_"): getattr(usage, name) for name in dir(usage) if name.startswith("ru_")},
+            **self._scaling(pool),
         }
+
+    def _scaling(self, pool: dict[str, Any]) -> dict[str, Any]:
+        least, most = pool.get("min", 0), pool.get("max", 0)
+        if least == most:
+            return {}
+        current, waiting = len(pool["workers"]), len(self.state.reserved_requests)
+        return {"autoscaler": {"min": least, "max": most, "current": current, "qty": waiting}}
+
+    def count(self) -> Counter[str]:
+        """Takes over what the dispatcher has counted, for those who ask, and for heartbeats."""
+        totals = self.dispatcher.totals()
+        self.state.all_total_count[0] = totals.total()
+        return totals
 
 
 class Waits:

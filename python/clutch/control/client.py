@@ -79,6 +79,16 @@ def get(path: Path, target: str, timeout: float | None = None) -> Any:
     return _ask(path, "GET", target, timeout)
 
 
+def get_text(path: Path, target: str, timeout: float | None = None) -> str:
+    """Returns the page at `target`, such as `/metrics`. Raises ControlError."""
+    with connected(path, timeout) as connection:
+        response = _response(connection, "GET", target)
+        text = response.read(ANSWER_BYTES_MAX).decode()
+    if response.status != http.HTTPStatus.OK:
+        raise ControlError(f"status {response.status}")
+    return text
+
+
 def post(path: Path, target: str, timeout: float | None = None, **arguments: Any) -> Any:
     """Performs an action, such as `/pools/api/drain`, and returns its result. Raises ControlError."""
     return _ask(path, "POST", target, timeout, arguments)

@@ -72,9 +72,13 @@ def test_the_pool_and_the_queues_are_steered(redis: RedisServer, shop: ModuleTyp
         soon(lambda: len(asked(shop, lambda inspect: inspect.stats())["pool"]["processes"]) == 2)
         answers = control.autoscale(max=3, min=2, destination=[NODE], reply=True)
         assert answers == [{NODE: {"ok": "autoscale now max=3 min=2"}}]
+        assert asked(shop, lambda inspect: inspect.stats())["autoscaler"]["max"] == 3
+        answers = control.broadcast("pool_restart", destination=[NODE], reply=True, timeout=2)
+        assert answers == [{NODE: {"ok": "reload started"}}]
         control.add_consumer("parcels", destination=[NODE])
         sent = shop.add.apply_async((1, 2), queue="parcels")
         assert outcome(sent) == 3
+        soon(lambda: asked(shop, lambda inspect: inspect.stats())["total"] == {"celery_shop.add": 1})
         control.cancel_consumer("parcels", destination=[NODE])
         soon(lambda: "parcels" not in str(asked(shop, lambda inspect: inspect.active_queues())))
         control.time_limit("celery_shop.note", soft=None, hard=1, destination=[NODE])
