@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
 import importlib
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,14 @@ def node(redis: RedisServer, *options: str, target: str = "celery_shop:app", **m
     with Dispatcher(redis.folder, command, env=env) as dispatcher:
         dispatcher.wait_ready("work")
         yield dispatcher
+
+
+def readiness(dispatcher: Dispatcher) -> int:
+    """The status of /readyz of a node with `--admin 127.0.0.1:0`."""
+    address = dispatcher.err.wait(r"admin: http://(\S+?)(?:\"|$)")[1]
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=WAIT_SECONDS)) as connection:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
 
 
 @contextlib.contextmanager

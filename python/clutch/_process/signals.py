@@ -24,7 +24,7 @@ class Action(enum.Enum):
 
 ENDS = frozenset({Action.STOP, Action.STOP_QUICKLY})
 
-Actions = Mapping[int, Action]
+Actions = dict[int, Action]
 
 OF_RUN: Actions = {
     signal.SIGINT: Action.STOP,
@@ -32,6 +32,7 @@ OF_RUN: Actions = {
     signal.SIGHUP: Action.RELOAD,
     signal.SIGUSR1: Action.REOPEN,
 }
+OF_WORK: Actions = {**OF_RUN, signal.SIGQUIT: Action.STOP_QUICKLY}
 OF_SERVE: Actions = {
     signal.SIGINT: Action.STOP_QUICKLY,
     signal.SIGQUIT: Action.STOP_QUICKLY,

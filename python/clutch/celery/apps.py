@@ -166,6 +166,7 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
         "direct": direct,
         "pool": pool_options(app),
         "strict": (app.conf.broker_transport_options or {}).get("queue_order_strategy") in ("priority", "sorted"),
+        "soft_shutdown": app.conf.worker_soft_shutdown_timeout,
         "notes": list(notes(app)),
     }
 

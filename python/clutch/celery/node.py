@@ -86,6 +86,7 @@ def settings_of(app: Any, queues: Iterable[str], sends_events: bool) -> dict[str
             if "time_limit" in vars(task) or "soft_time_limit" in vars(task)
         },
         "stamps": {name: list(values) for name, values in state.revoked_stamps.items()},
+        "late": sorted(name for name, task in app.tasks.items() if task.acks_late),
     }
 
 
@@ -309,6 +310,10 @@ class Store:
     def tell_workers(self, settings: dict[str, Any]) -> None:
         self._client.set(self.key(f"settings:{self.node}"), json.dumps(settings))
 
+    def has_told(self) -> bool:
+        """Whether the broker still knows what the workers are told."""
+        return bool(self._client.exists(self.key(f"settings:{self.node}")))
+
     def held(self, pid: int) -> Iterator[dict[str, Any]]:
         """Messages that the runners of this process have."""
         for runner in map(text, self._client.hkeys(self.key("renewals"))):
@@ -443,7 +448,7 @@ class Fleet:
         self.revoked = revoked
         groups = self.consumer.event_dispatcher.groups
         settings = settings_of(self.app, self.queues, not groups or "task" in groups)
-        if settings != self.told:
+        if settings != self.told or not self.store.has_told():
             self.store.tell_workers(settings)
             self.told = settings
         self._look_at_requests()

@@ -42,6 +42,7 @@ from celery.exceptions import (
 )
 from celery.utils.log import get_logger
 from celery.worker import state
+from kombu.exceptions import OperationalError
 from kombu.pools import Connections, ProducerPool
 
 from clutch._worker.failure import was_interrupted
@@ -60,6 +61,10 @@ logger = get_logger(__name__)
 
 RESCUES_MAX = 10
 """A message whose runners died more often is not run again."""
+BLAMELESS = {"lease_lapsed", "cut_off", "untold"}
+"""Kinds of failures that are none of the task's own."""
+OUTAGE_SECONDS = 5.0
+"""Interval at which the result backend is tried again while it cannot be told how a task has ended."""
 
 
 class Outcome:
@@ -67,14 +72,23 @@ class Outcome:
 
     def __init__(self) -> None:
         self.requeue = False
+        self.has_begun = False
         self.failed: BaseException | None = None
         self.malformed: BaseException | None = None
+        self.untold: BaseException | None = None
+        self.is_told_later = False
 
 
 class Malformed(jobs.Dead):
     """Returned for a message that cannot be read: it is set aside."""
 
     _kind = "malformed"
+
+
+class Untold(jobs.Dead):
+    """Returned for a task that has ended while its result backend was out of reach: another worker tells, later."""
+
+    _kind = "untold"
 
 
 CURRENT: ContextVar[Outcome] = ContextVar("clutch.celery.outcome")
@@ -109,6 +123,7 @@ class Slot:
         assert current is not None
         if not current._channel.begin():
             raise Interrupted  # its dispatcher is gone, and it is another's
+        outcome.has_begun = True
         if accept_callback is not None:
             accept_callback(os.getpid(), time.monotonic())
         if timeout:
@@ -159,6 +174,14 @@ def tell_failure(app: Celery, message: Any, error: BaseException) -> None:
     if isinstance(request.id, str):
         with contextlib.suppress(Exception):  # whatever is wrong with it: the message is named in the log
             app.backend.mark_as_failure(request.id, error, request=request)
+
+
+def is_outage(app: Celery, error: Exception) -> bool:
+    """Whether a broker or a result backend is out of reach, or refuses what it is told."""
+    broker = app.connection_for_write()
+    of_broker = (*broker.connection_errors, *broker.channel_errors)
+    is_known = isinstance(error, (OSError, OperationalError, *of_broker)) or app.backend.exception_safe_to_retry(error)
+    return is_known and not isinstance(error, LookupError)  # kombu takes KeyError for one
 
 
 def lost(reason: str) -> ExceptionInfo:
@@ -326,8 +349,9 @@ class Tasks:
         try:
             envelope = json.loads(text)["message"]
             meta = current.meta
-            if meta.get("settings") != self._settings:
-                self._apply(meta["settings"])
+            settings = meta.get("settings")  # none: the broker has forgotten them, and the node will tell them again
+            if settings is not None and settings != self._settings:
+                self._apply(settings)
             if meta.get("revoked"):
                 state.revoked.add(envelope["headers"]["id"])
             self._take(receiver, envelope, meta)
@@ -346,13 +370,19 @@ class Tasks:
             tell_failure(self.app, SimpleNamespace(headers=envelope.get("headers"), payload=None), error)
             return
         try:
-            if failure is None or (failure["kind"] == "lease_lapsed" and self._runs_again(envelope, rescues)):
+            if failure is None or (failure["kind"] in BLAMELESS and self._runs_again(envelope, failure, rescues)):
                 receiver.receive(message)
             else:
                 self._fail(message, failure, rescues)
         except Exception as error:
+            outcome = CURRENT.get()
+            if outcome.has_begun or is_outage(self.app, error):
+                logger.error("cannot tell now how a task has ended: %r; its headers: %r", error, message.headers)
+                outcome.untold = error
+                outcome.is_told_later = not outcome.has_begun and failure is not None
+                return
             logger.exception("cannot run a message; its headers: %r", message.headers)
-            CURRENT.get().malformed = error
+            outcome.malformed = error
             tell_failure(self.app, message, error)
 
     def _apply(self, settings: dict[str, Any]) -> None:
@@ -371,10 +401,13 @@ class Tasks:
             receiver.send_events(settings["events"])
             self._settings = settings
 
-    def _runs_again(self, envelope: dict[str, Any], rescues: int) -> bool:
+    def _runs_again(self, envelope: dict[str, Any], failure: dict[str, str], rescues: int) -> bool:
         """Whether what was lost with its runner is run again: what is acknowledged early runs once at most."""
-        task = self.app.tasks.get((envelope.get("headers") or {}).get("task"))
+        headers = envelope.get("headers") or {}
+        task = self.app.tasks.get(headers.get("task"))
         if task is None or not task.acks_late or rescues > RESCUES_MAX:
+            return False
+        if failure["kind"] == "untold" and task.backend.get_state(headers.get("id")) in states.READY_STATES:
             return False
         envelope["headers"]["redelivered"] = True
         envelope["properties"]["delivery_info"]["redelivered"] = True
@@ -403,6 +436,9 @@ def directive(outcome: Outcome) -> Any:
     error = outcome.failed
     if outcome.malformed is not None:
         return Malformed(f"{type(outcome.malformed).__name__}: {outcome.malformed}")
+    if outcome.untold is not None:
+        reason = f"its result backend was out of reach: {outcome.untold!r}"
+        return jobs.Snooze(OUTAGE_SECONDS) if outcome.is_told_later else Untold(reason)
     if outcome.requeue:
         return jobs.Snooze(0)
     if error is None or isinstance(error, Ignore | Retry):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import signal
 import sys
 from typing import Any
 
@@ -11,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from clutch._dispatcher.celery_node import Node
+from clutch._process.signals import OF_WORK, Action, Actions
 from clutch.errors import ConfigError
 
 SIZES = "profile", "workers", "threads", "tasks"
@@ -52,3 +55,10 @@ def log_as_told(context: click.Context, pool: dict[str, Any]) -> None:
     if context.get_parameter_source("log_level") is ParameterSource.COMMANDLINE:
         level = logging.getLevelNamesMapping()[context.params["log_level"].upper()]
         pool["env"] = {"CELERY_LOG_LEVEL": str(level), **pool.get("env", {})}
+
+
+def stops_of(told: dict[str, Any]) -> tuple[Actions, float]:
+    """What signals mean, of which Celery lets the environment change SIGTERM, and the grace of a quick stop."""
+    is_remapped = os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
+    actions = OF_WORK | {signal.SIGTERM: Action.STOP_QUICKLY} if is_remapped else OF_WORK
+    return actions, float(told["soft_shutdown"] or 0.0)

@@ -116,9 +116,11 @@ class Server:
         actions: Actions = OF_RUN,
         pidfile: Pidfile | None = None,
         log_format: str = "text",
+        quick_grace: float = 0.0,
     ) -> None:
-        """`actions`: what each signal means."""
+        """`actions`: what each signal means. `quick_grace`: seconds that running work has after a quick stop."""
         self.actions = actions
+        self.quick_grace = quick_grace
         self.pidfile = pidfile
         self.hint: str | None = None
         """A line for the log at the start: written by a thread, since its reader may be stuck."""
@@ -228,7 +230,7 @@ class Server:
     def end(self) -> None:
         self.dispatcher.stopping()
         try:
-            self.dispatcher.stop(None if self.has_grace else 0.0)
+            self.dispatcher.stop(None if self.has_grace else self.quick_grace)
             if self.pidfile is not None:
                 self.pidfile.remove()
             logs.info("stopped")

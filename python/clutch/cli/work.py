@@ -13,8 +13,9 @@ import click
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._process.init_process import stay_first
+from clutch._process.signals import OF_WORK as SIGNALS
 from clutch.cli import celery_line
-from clutch.cli.celery import log_as_told, node_of
+from clutch.cli.celery import log_as_told, node_of, stops_of
 from clutch.cli.django_project import ask, taken
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
 from clutch.cli.habits import CommandWithHabits
@@ -99,8 +100,8 @@ def command(
 ) -> None:
     """Run jobs whose tools are in TARGET: one or more modules, or an object of a module.
 
-    SIGINT, SIGTERM: graceful shutdown (--grace); send it again to force. Interrupted jobs run again elsewhere.
-    SIGHUP: reload the code.
+    SIGINT, SIGTERM: graceful shutdown (--grace); send it again to force. SIGQUIT: shutdown without grace. Interrupted
+    jobs run again elsewhere. SIGHUP: reload the code.
     """
     stay_first()
     options = pool_options(pool)
@@ -154,7 +155,9 @@ def command(
     if watch:
         import_watchfiles()
     socket = socket or config.control
-    server = Server(config, socket, watch, log_format=log_format)
+    told = None if celery is None else celery.told()
+    actions, quick_grace = (SIGNALS, 0.0) if told is None else stops_of(told)
+    server = Server(config, socket, watch, actions, log_format=log_format, quick_grace=quick_grace)
     if celery is not None:
         server.dispatcher.nodes[name] = celery
     raise SystemExit(server.serve())

@@ -14,6 +14,8 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from kombu import Queue
 from kombu.common import Broadcast
 
+from support import rendezvous
+
 BROKER = os.environ["SHOP_BROKER"]
 
 app = Celery("shop", broker=BROKER, backend=BROKER)
@@ -77,6 +79,16 @@ def note_late(path: str, text: str, seconds: float = 0) -> str:
     write(path, text)
     time.sleep(seconds)
     return text
+
+
+@app.task
+def wait_at(port: int, word: str = "") -> str:
+    return rendezvous.meet(port, word)
+
+
+@app.task(acks_late=True)
+def wait_at_late(port: int, word: str = "") -> str:
+    return rendezvous.meet(port, word)
 
 
 def write(path: str, text: str) -> None:

@@ -70,6 +70,8 @@ pub struct Celery {
     keys: Arc<Mutex<BTreeSet<String>>>,
     /// What the node has told.
     settings: Mutex<Settings>,
+    /// Name of the database as each runner knows it, which changes when it forgets everything.
+    since: Mutex<HashMap<String, String>>,
     swept_at: Mutex<Option<Instant>>,
 }
 
@@ -77,6 +79,8 @@ struct Held {
     tag: String,
     text: String,
     attempt: u32,
+    /// The database knows nothing of it any more, nor anybody else.
+    is_forgotten: bool,
 }
 
 /// A message that is settled: its task's id, its tag, and what becomes of it.
@@ -130,8 +134,8 @@ impl Celery {
         let name = location.name().replacen("redis", "celery", 1);
         let root = format!("{}clutch.celery", address.prefix);
         let link = Link::new(&location, name, root, None, SOURCES).checked()?;
-        let (held, keys, settings, swept_at) = (Mutex::default(), Arc::default(), Mutex::default(), Mutex::default());
-        Ok(Celery { link, address, held, keys, settings, swept_at })
+        let (keys, settings, since, swept_at) = (Arc::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Celery { link, address, held: Mutex::default(), keys, settings, since, swept_at })
     }
 
     fn key(&self, name: &str) -> String {
@@ -159,25 +163,36 @@ impl Celery {
 
     // ---- the parts of a round
 
-    fn fate(held: &Held, settled: &Settled, now: Millis) -> Fate {
+    fn is_late(&self, held: &Held) -> bool {
+        Message::parse(&held.text).is_some_and(|message| self.settings.lock().is_late(&message.task))
+    }
+
+    fn fate(&self, held: &Held, settled: &Settled, now: Millis) -> Fate {
         let again = || redelivered(&held.text).unwrap_or_else(|| held.text.clone());
+        let fails = |kind: &str| {
+            let (kind, message) = (kind.to_owned(), settled.reason.clone().unwrap_or_default());
+            Fate::Fails(failure(&JobError {
+                at: now,
+                attempt: settled.attempt,
+                kind,
+                message,
+                traceback: String::new(),
+            }))
+        };
         match (settled.state, &settled.error) {
             // Its worker has told whoever waits: it was there, and said so.
             (State::Completed, _) => Fate::Gone,
             (State::Dead, Some(error)) if error.kind == MALFORMED => Fate::Aside(held.text.clone()),
             (State::Dead | State::Scheduled, Some(error)) if TOLD.contains(&error.kind.as_str()) => Fate::Gone,
             (State::Dead | State::Scheduled, Some(error)) => Fate::Fails(failure(error)),
-            (State::Cancelled | State::Dead | State::Waiting, _) => {
-                let message = settled.reason.clone().unwrap_or_default();
-                let (kind, traceback) = ("cancelled".to_owned(), String::new());
-                Fate::Fails(failure(&JobError { at: now, attempt: settled.attempt, kind, message, traceback }))
-            }
+            (State::Cancelled | State::Dead | State::Waiting, _) => fails("cancelled"),
             (State::Scheduled, None) => match settled.scheduled_at.filter(|at| *at > now) {
                 Some(at) => Fate::Later(at),
                 None => Fate::Last(again()),
             },
-            (State::Available | State::Running, _) if settled.has_begun => Fate::First(again()),
-            (State::Available | State::Running, _) => Fate::First(held.text.clone()),
+            (State::Available | State::Running, _) if !settled.has_begun => Fate::First(held.text.clone()),
+            (State::Available | State::Running, _) if self.is_late(held) => Fate::First(again()),
+            (State::Available | State::Running, _) => fails("cut_off"),
         }
     }
 
@@ -193,7 +208,7 @@ impl Celery {
         let held = all.get(&runner.name).unwrap_or(&others);
         for settled in &report.settled {
             match held.get(&settled.id).filter(|known| known.attempt == settled.attempt) {
-                Some(known) => ended.push((settled.id.clone(), known.tag.clone(), Self::fate(known, settled, now))),
+                Some(known) => ended.push((settled.id.clone(), known.tag.clone(), self.fate(known, settled, now))),
                 None => lost.push(settled.id.clone()),
             }
         }
@@ -207,7 +222,8 @@ impl Celery {
         let held = tags.into_iter().zip(kept).filter_map(|(tag, kept)| {
             let text = unpacked(&kept?)?.0;
             let message = Message::parse(&text)?;
-            Some((message.id.clone()?, Held { tag, text, attempt: message.attempt() }))
+            let attempt = message.attempt();
+            Some((message.id?, Held { tag, text, attempt, is_forgotten: false }))
         });
         Ok(held.collect())
     }
@@ -249,7 +265,7 @@ impl Celery {
             }
             let queue = self.queue_of(&one.key);
             let is_revoked = message.id.as_ref().is_some_and(|id| revoked.contains(id));
-            let meta = meta_of(&one, settings.text(), is_revoked);
+            let meta = meta_of(&one, settings.for_workers(), is_revoked);
             let mut job = claimed_of(&message, &text, queue, meta, due_at.unwrap_or(now));
             // A client may give an id twice, and a peer may put a message back that is here.
             let (id, mut nr) = (job.id.clone(), 1);
@@ -257,7 +273,7 @@ impl Celery {
                 nr += 1;
                 job.id = format!("{id}#{nr}");
             }
-            own.insert(job.id.clone(), Held { tag: one.tag, text, attempt: job.attempt });
+            own.insert(job.id.clone(), Held { tag: one.tag, text, attempt: job.attempt, is_forgotten: false });
             claimed.push(job);
         }
         drop(settings);
@@ -285,6 +301,17 @@ impl Celery {
         }
         let scores = list(self.link.query(redis::cmd("ZMSCORE").arg(self.own_key("revoked")).arg(&ids))?);
         Ok(ids.into_iter().zip(scores).filter(|(_, score)| *score != Value::Nil).map(|(id, _)| id).collect())
+    }
+
+    /// Hears the name of the database, if there is one. After another one, what runs goes on: nobody else has it.
+    fn hear_since(&self, runner: &Runner, name: Option<String>) {
+        let Some(name) = name.filter(|name| !name.is_empty()) else { return };
+        let before = self.since.lock().insert(runner.name.clone(), name.clone());
+        if before.is_some_and(|before| before != name)
+            && let Some(own) = self.held.lock().get_mut(&runner.name)
+        {
+            own.values_mut().for_each(|one| one.is_forgotten = true);
+        }
     }
 
     // ---- upkeep
@@ -502,6 +529,7 @@ impl Store for Celery {
         let settings = values.next().and_then(text).unwrap_or_default();
         self.settings.lock().hear(settings);
         let has_revoked = values.next().and_then(parsed) == Some(1);
+        self.hear_since(runner, values.next().and_then(text));
         let (claimed, unreadable) = self.fetched(runner, fetched, has_revoked, now)?;
         let malformed = unsplit + unreadable.len();
         if malformed > 0 {
@@ -515,6 +543,7 @@ impl Store for Celery {
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let wanted: BTreeSet<&str> = held.iter().map(String::as_str).collect();
+        let since = self.since.lock().get(&runner.name).cloned().unwrap_or_default();
         let known: Vec<(JobId, String)> = {
             let mut all = self.held.lock();
             let own = all.entry(runner.name.clone()).or_default();
@@ -523,7 +552,7 @@ impl Store for Celery {
         };
         let answer = self.link.run(&RENEW, |cmd| {
             add_runner(cmd, runner);
-            cmd.arg(seconds(now));
+            cmd.arg(seconds(now)).arg(since);
             for (_, tag) in &known {
                 cmd.arg(tag);
             }
@@ -535,14 +564,22 @@ impl Store for Celery {
         let mut values = list(answer).into_iter();
         let cancelling: BTreeSet<_> = values.next().map(texts).unwrap_or_default().into_iter().collect();
         let mine: BTreeSet<_> = values.next().map(texts).unwrap_or_default().into_iter().collect();
-        let ids = |is_it: &dyn Fn(&str) -> bool| -> Vec<JobId> {
-            known.iter().filter(|(_, tag)| is_it(tag)).map(|(id, _)| id.clone()).collect()
+        self.hear_since(runner, values.next().and_then(text));
+        let held = self.held.lock();
+        let own = held.get(&runner.name);
+        let is_forgotten = |id: &str| own.and_then(|own| own.get(id)).is_some_and(|one| one.is_forgotten);
+        let ids = |is_it: &dyn Fn(&str, &str) -> bool| -> Vec<JobId> {
+            known.iter().filter(|(id, tag)| is_it(id, tag)).map(|(id, _)| id.clone()).collect()
         };
-        Ok(Some(Renewed { cancelled: ids(&|tag| cancelling.contains(tag)), lost: ids(&|tag| !mine.contains(tag)) }))
+        Ok(Some(Renewed {
+            cancelled: ids(&|_, tag| cancelling.contains(tag)),
+            lost: ids(&|id, tag| !mine.contains(tag) && !is_forgotten(id)),
+        }))
     }
 
     fn leave(&self, runner: &Runner) -> Result<()> {
         self.held.lock().remove(&runner.name);
+        self.since.lock().remove(&runner.name);
         self.link.run(&LEAVE, |cmd| {
             cmd.arg(&runner.name);
         })?;

@@ -6,7 +6,7 @@ local ARGV = ARGV
 
 local KINDS = {
   cancelling = 'set', due = 'list', failing = 'list', failures = 'hash', keys = 'hash', leader = 'hash',
-  malformed = 'list', orphaned = 'set', renewals = 'hash', rescues = 'hash', scheduled = 'zset',
+  malformed = 'list', orphaned = 'set', renewals = 'hash', rescues = 'hash', scheduled = 'zset', since = 'string',
 }
 local KINDS_OF_FORMAT = { unacked = 'hash', unacked_index = 'zset' }
 local unacked, index = n .. 'unacked', n .. 'unacked_index'
@@ -23,6 +23,12 @@ end
 
 -- Of each message that a runner has: the key of the list that it came from.
 local function held_by(runner) return p .. 'held:' .. runner end
+
+-- Names this database until it forgets everything: another name tells runners that nobody else can have what they run.
+local function since(runner, now)
+  call('SET', p .. 'since', runner .. ' ' .. now, 'NX')
+  return call('GET', p .. 'since')
+end
 
 -- The message is no more.
 local function forget(tag)

@@ -3,7 +3,7 @@
 -- Returns the places of those that were not this runner's any more, then of each claimed message: its tag, its list,
 -- 'new' or 'known', its text, why it failed, how often it was rescued; whether it has a lease, without which it claims
 -- nothing; what is left alone since its key is damaged; how many were no messages; what the node has told its workers;
--- whether any task is revoked.
+-- whether any task is revoked; the name of the database, to one that has a lease.
 local MALFORMED_MAX = 1000
 local runner, number, length, node, now = take(), take(), take(), take(), take()
 local limit = tonumber(take())
@@ -11,7 +11,7 @@ local keys, queues = {}, {}
 for nr = 1, tonumber(take()) do keys[nr], queues[nr] = take(), take() end
 local held = held_by(runner)
 local problem = refused('cancelling', 'due', 'failing', 'failures', 'keys', 'malformed', 'orphaned', 'renewals', 'rescues',
-  'scheduled') or format_refused() or refusal('', { [held] = 'hash' }, { held })
+  'scheduled', 'since') or format_refused() or refusal('', { [held] = 'hash' }, { held })
 if problem then return problem end
 
 local function set_aside(text)
@@ -113,5 +113,5 @@ if is_leased and limit > 0 then
 end
 return {
   lost, told, is_leased and 1 or 0, damage, malformed, try('GET', p .. 'settings:' .. node) or '',
-  call('EXISTS', p .. 'revoked'),
+  call('EXISTS', p .. 'revoked'), call('HEXISTS', renewals, runner) == 1 and since(runner, now) or '',
 }

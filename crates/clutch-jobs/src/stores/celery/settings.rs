@@ -1,8 +1,9 @@
 //! What the node of a Celery app tells those who claim its tasks: what remote control has changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::job::Millis;
 
@@ -13,11 +14,15 @@ struct Told {
     queues: Option<Vec<String>>,
     /// Least time between two starts of a task on this node, in milliseconds.
     intervals: BTreeMap<String, f64>,
+    /// Tasks that are acknowledged late.
+    late: BTreeSet<String>,
 }
 
 #[derive(Default)]
 pub(super) struct Settings {
     text: String,
+    /// The text without what is meant for the store alone.
+    for_workers: String,
     told: Told,
     /// When the next of a task may begin.
     next: HashMap<String, f64>,
@@ -28,13 +33,19 @@ impl Settings {
         if text != self.text {
             self.told = serde_json::from_str(&text).unwrap_or_default();
             self.next.retain(|task, _| self.told.intervals.contains_key(task));
+            self.for_workers = for_workers(&text).unwrap_or_default();
             self.text = text;
         }
     }
 
-    /// As the node has written it, for workers.
-    pub fn text(&self) -> &str {
-        &self.text
+    /// What the node has written for workers, as JSON. Empty: nothing.
+    pub fn for_workers(&self) -> &str {
+        &self.for_workers
+    }
+
+    /// Whether a task may begin again once it has begun.
+    pub fn is_late(&self, task: &str) -> bool {
+        self.told.late.contains(task)
     }
 
     /// The queues that are asked for, of those that the runner wants.
@@ -58,6 +69,12 @@ impl Settings {
         *next = at + interval;
         Some(at.ceil() as Millis).filter(|at| *at > now)
     }
+}
+
+fn for_workers(text: &str) -> Option<String> {
+    let mut told: Value = serde_json::from_str(text).ok()?;
+    told.as_object_mut()?.remove("late");
+    Some(told.to_string())
 }
 
 #[cfg(test)]
@@ -88,5 +105,15 @@ mod tests {
         assert!(settings.queues(&[]).is_empty(), "a runner that wants nothing is asked for nothing");
         settings.hear("damaged".to_owned());
         assert_eq!(settings.queues(&wanted), wanted);
+    }
+
+    #[test]
+    fn workers_are_not_told_which_tasks_are_late() {
+        let mut settings = Settings::default();
+        settings.hear(r#"{"events": true, "late": ["a"]}"#.to_owned());
+        assert_eq!(settings.for_workers(), r#"{"events":true}"#);
+        assert!(settings.is_late("a") && !settings.is_late("b"));
+        settings.hear("7".to_owned());
+        assert_eq!((settings.for_workers(), settings.is_late("a")), ("", false));
     }
 }
