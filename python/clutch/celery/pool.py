@@ -15,16 +15,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
+from celery import Celery
+from celery.app.defaults import DEFAULTS, SETTING_KEYS
 from celery.concurrency import prefork
 from celery.concurrency.base import BasePool
 from celery.utils.log import get_logger
 from kombu.asynchronous import get_event_loop
 
 import clutch
+from clutch._worker.image import find_target
 from clutch.broken import WorkerLost
 from clutch.celery import NODE
 from clutch.celery.tasks import Tasks, lost, on_loop, traced
@@ -41,26 +44,68 @@ GRACE = "1d"
 """How long a restart waits for tasks that run: Celery has no limit of its own."""
 
 
-def place_of(app: Any) -> str:
-    """Where a worker finds the app: `module:name`. Raises ConfigError if no module has it under a name."""
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a worker comes to an app: it imports it, or makes one of the same settings and tasks, as for one of tests."""
+
+    place: str | None
+    main: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    classes: tuple[tuple[str, str], ...] = ()
+    """Of tasks that are not made by importing their modules."""
+
+    def app(self) -> Any:
+        if self.place is not None:
+            return find_target(self.place)[1]
+        made: Any = Celery(self.main, set_as_current=True)
+        made.conf.update(self.settings)
+        made.set_default()
+        for module in self.modules:
+            made.loader.import_task_module(module)
+        for module, name in self.classes:
+            made.register_task(getattr(sys.modules[module], name)())
+        return made
+
+
+def recipe_of(app: Any) -> Recipe:
+    place = place_of(app)
+    if place is not None:
+        return Recipe(place)
+    tasks = [task for task in app.tasks.values() if is_importable(task)]
+    classes = [
+        type(task) for task in tasks if getattr(sys.modules[task.__module__], type(task).__name__, 0) is type(task)
+    ]
+    return Recipe(
+        None,
+        app.main,
+        {name: app.conf[name] for name in SETTING_KEYS if app.conf[name] != DEFAULTS[name]},
+        tuple({task.__module__ for task in tasks}),
+        tuple((kind.__module__, kind.__name__) for kind in classes),
+    )
+
+
+def place_of(app: Any) -> str | None:
+    """Where a worker can import the app: `module:name`."""
     for name, module in list(sys.modules.items()):
         names = vars(module) if hasattr(module, "__dict__") else {}
         found = next((inside for inside, value in list(names.items()) if value is app), None)
         if found is not None and name not in ("celery", "celery._state", "__main__") and not name.startswith("celery."):
             return f"{name}:{found}"
-    raise ConfigError(f"no module has {app!r} under a name, so its workers cannot import it: give it one")
+    return None
+
+
+def is_importable(task: Any) -> bool:
+    return task is not None and "<locals>" not in getattr(task.run, "__qualname__", "")
 
 
 # ---- in a worker
 
 
-def start(place: str, node: str, has_loop: bool) -> None:
+def start(recipe: Recipe, node: str, has_loop: bool) -> None:
     """The initializer of a worker."""
-    from clutch._worker.image import find_target
-
     os.environ[NODE] = node
-    _, app = find_target(place)
-    Tasks(app, has_loop).start()
+    Tasks(recipe.app(), has_loop).start()
 
 
 def run(soft: float | None, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,7 +148,7 @@ class Calls:
             self.error_callback(lost(str(error)) if isinstance(error, WorkerLost) else einfo_of(error))
 
 
-CALLS = tuple(field.name for field in fields(Calls))
+CALLS = tuple(one.name for one in fields(Calls))
 
 
 class Running:
@@ -188,7 +233,7 @@ class TaskPool(BasePool):
             profile=profile,
             name="celery",
             initializer=start,
-            initargs=(place_of(self.app), node, self._has_loop),
+            initargs=(recipe_of(self.app), node, self._has_loop),
             recycle=self._recycling(),
             grace=GRACE,
             **sizes[profile],
@@ -217,8 +262,7 @@ class TaskPool(BasePool):
             self._room.take(waits=waitforslot)
         soft = soft_timeout or self.options.get("soft_timeout")
         hard = timeout or self.options.get("timeout")
-        pool: Any = self._pool.options(deadline=hard, retry=0)
-        future = pool.submit(self._runner(*args[:1]), soft, target, args, kwargs or {})
+        future = self.submit(args[0] if args else "", hard, soft, target, args, kwargs or {})
         calls = Calls(**{name: options.get(name) for name in CALLS})
         running = Running(future, calls, (soft, hard))
         self._running.add(running)
@@ -226,10 +270,12 @@ class TaskPool(BasePool):
         future.add_done_callback(lambda _: self._tell(lambda: self._ended(running)))
         return running
 
-    def _runner(self, name: str = "") -> Callable[..., Any]:
+    def submit(self, name: str, seconds: float | None, *args: Any) -> Any:
+        """Runs a task with these arguments of `run`; its future."""
         app: Any = self.app
         task = app.tasks.get(name) if self._has_loop else None
-        return run_on_loop if task is not None and inspect.iscoroutinefunction(task.run) else run
+        runner = run_on_loop if task is not None and inspect.iscoroutinefunction(task.run) else run
+        return self._pool.options(deadline=seconds, retry=0).submit(runner, *args)
 
     def _ended(self, running: Running) -> None:
         try:
@@ -279,7 +325,7 @@ class TaskPool(BasePool):
         with contextlib.suppress(ClutchError):
             pids = {call["id"]: call["pid"] for calls in self._pool.running().values() for call in calls}
             for one in unknown:
-                pid = pids.get(one.future.work_id)
+                pid = pids.get(getattr(one.future, "work_id", None))
                 if pid is not None:
                     one.request.worker_pid = pid
 
