@@ -156,7 +156,13 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
     node = node_name(name)
     name_broadcasts(app, node)
     if queues:
-        app.amqp.queues.select(queues)
+        try:
+            app.amqp.queues.select(queues)
+        except KeyError as unknown:
+            known = ", ".join(app.amqp.queues)
+            raise ConfigError(
+                f"no queue {unknown} in task_queues, which has {known}; or set task_create_missing_queues = True"
+            ) from None
     names = list(app.amqp.queues.consume_from)
     direct = [app.amqp.queues.select_add(worker_direct(node)).name] if app.conf.worker_direct else []
     return {

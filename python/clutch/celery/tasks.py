@@ -16,6 +16,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -424,12 +425,18 @@ class Tasks:
         if kind == "deadline":
             hard, soft = request.time_limits
             request.time_start = request.time_start or time.time()
-            request.on_timeout(False, hard or request.task.time_limit or soft)
+            request.on_timeout(False, hard or request.task.time_limit or soft or seconds_in(failure["message"]))
         elif kind == "cancelled":
             request._announce_revoked("terminated", True, "SIGTERM", False)
         else:
             more = f" ({rescues} times)" if rescues > 1 else ""
             request.on_failure(lost(f"{failure['message']}{more}"), return_ok=False)
+
+
+def seconds_in(message: str) -> float | None:
+    """After how long a deadline passed."""
+    found = re.search(r"after ([0-9.]+) s\b", message)
+    return float(found[1]) if found else None
 
 
 def directive(outcome: Outcome) -> Any:

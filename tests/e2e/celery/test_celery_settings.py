@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from support.celery_house import node, outcome
+from support.celery_house import broker_of, node, outcome
+from support.clutch_process import COMMAND, Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
 pytest.importorskip("celery")
@@ -46,6 +48,30 @@ def test_its_own_queue_and_the_name_of_the_node(redis: RedisServer, shop: Module
         assert outcome(shop.add.apply_async((1, 2), exchange="C.dq2", routing_key=name)) == 3
         assert outcome(shop.add.apply_async((1, 3), queue="parcels")) == 4
         assert shop.app.control.ping([name], timeout=5, limit=1) == [{name: {"ok": "pong"}}]
+
+
+def test_the_order_of_queues(redis: RedisServer, shop: ModuleType, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    order = {"broker_transport_options": {"queue_order_strategy": "priority"}}
+    with node(redis, "--workers", "1", "--queues", "first,second", **settings(**order)):
+        blocking = shop.meet.apply_async((str(tmp_path / "met"), 2), queue="second")
+        soon(lambda: (tmp_path / "met").exists())
+        later = [shop.note.apply_async((str(ran), name), queue=name) for _ in range(4) for name in ("second", "first")]
+        (tmp_path / "met").write_text("met\nmet\n")
+        assert [outcome(sent) for sent in (blocking, *later)] == [2] + 8 * [None]
+    assert ran.read_text().split() == 4 * ["first"] + 4 * ["second"]
+
+
+def test_queues_that_the_app_does_not_know(redis: RedisServer, tmp_path: Path) -> None:
+    env = {**environment(), "SHOP_BROKER": broker_of(redis), **settings(task_create_missing_queues=False)}
+    with Dispatcher(tmp_path, [*COMMAND, "work", "celery_shop", "--queues", "parcels"], env=env) as dispatcher:
+        dispatcher.err.wait("no queue 'parcels' in task_queues, which has celery")
+        assert dispatcher.wait() == 2
+
+
+def test_a_deadline_is_a_time_limit(redis: RedisServer, shop: ModuleType) -> None:
+    with node(redis, "--workers", "1", "--deadline", "1s"):
+        assert re.match(r"TimeLimitExceeded\(1\.\d+\)", repr(outcome(shop.sleep_long.delay())))
 
 
 def test_the_level_of_the_log(redis: RedisServer, shop: ModuleType) -> None:
