@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
 	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance celery-suite demo soak bench \
-	bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
+	bench-jobs bench-celery bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,9 @@ bench: build free-threaded ## the comparisons, as ratios measured side by side; 
 
 bench-jobs: build redis ## of the comparisons, those of jobs that decide, side by side in one run; ARGS="--quick"
 	@$(BIN)/python -m benches jobs drain-default sqlite-drain-default drain sqlite-threads enqueue --exact $(ARGS)
+
+bench-celery: build redis .venv/.bench ## clutch work beside celery worker with the same app, side by side in one run; ARGS="--quick"
+	@$(BIN)/python -m benches celery $(ARGS)
 
 bench-hostile: build .venv/.bench ## attacks, with memory and descriptors; the matrix of ambiguous requests beside peers
 	@$(BIN)/python -m benches.hostile $(ARGS)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benches import calls, jobs, serve
+from benches.celery.rows import rows as celery
 from benches.playing import Played, play
 from benches.shown import cells, report_of
 from benches.suite import FULL, QUICK, Preset, Rows, Size
@@ -19,7 +20,7 @@ from clutch.lab.machine import line
 from clutch.lab.page import page
 from clutch.lab.report import Report, Sheet, text_of
 
-SUITES = {"calls": calls.rows, "serve": serve.rows, "jobs": jobs.rows}
+SUITES = {"calls": calls.rows, "serve": serve.rows, "jobs": jobs.rows, "celery": celery}
 
 
 def main() -> int:
