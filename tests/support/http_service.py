@@ -46,6 +46,8 @@ LIMITS = {
     "ping_timeout_ms": 20_000,
     "proxy_protocol": False,
     "forwarded_allow": [],
+    "header_map": "drop",
+    "forwarder_headers": [],
 }
 
 

@@ -171,6 +171,22 @@ pub struct ServeConfig {
     pub proxy_protocol: bool,
     /// Addresses and networks whose `X-Forwarded-…` headers are believed; `*`: all; unix sockets always.
     pub forwarded_allow: Vec<String>,
+    /// What becomes of headers with an underscore in their name.
+    pub header_map: HeaderMap,
+    /// Names of such headers that those peers may set; `*`: any.
+    pub forwarder_headers: Vec<String>,
+}
+
+/// Policy for headers with an underscore in their name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeaderMap {
+    /// The app does not get them.
+    Drop,
+    /// The request is refused.
+    Refuse,
+    /// The app gets them, whoever has set them.
+    Dangerous,
 }
 
 /// A handler of connections.

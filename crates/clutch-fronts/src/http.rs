@@ -271,7 +271,7 @@ impl Service for CallService {
             async move { front.answer(request, &peer, &turn).await }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
-        self.connections.ended(&peer, &closed);
+        self.connections.ended(&peer, &closed, &self.warnings);
     }
 
     /// HTTP is spoken from the first byte on.

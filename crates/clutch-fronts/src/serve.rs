@@ -12,12 +12,14 @@ mod request;
 mod response;
 mod streams;
 mod trouble;
+mod underscores;
 mod validation;
 mod websocket;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
@@ -26,15 +28,17 @@ use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Payload};
 use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
 use self::body::AppBody;
-use self::forwarded::Trust;
-use self::request::{BodyLimits, Origin};
+use self::forwarded::{Forwarded, Trust};
+use self::request::{BodyLimits, Origin, Rules};
 use self::streams::OpenStream;
+use self::underscores::{Taken, Underscores};
 use self::validation::Refused;
 use self::websocket::{Handshake, Session};
 use crate::account::Fate;
@@ -71,10 +75,11 @@ impl Start for ServeConfig {
         let mut accepting = Accepting::new(self.connection.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
         for bind in &binds {
-            let listeners = threads[0].bind(&context.place(), bind, access, &threads[1..])?;
-            for (thread, listener) in threads.iter().zip(listeners) {
-                let _entered = thread.enter();
-                accepting.add(listener, app.clone());
+            for listeners in threads[0].bind(&context.place(), bind, access, &threads[1..])? {
+                for (thread, listener) in threads.iter().zip(listeners) {
+                    let _entered = thread.enter();
+                    accepting.add(listener, app.clone());
+                }
             }
         }
         app.read_links(&threads[0]);
@@ -125,6 +130,8 @@ struct App {
     connections: Connections,
     tls: Option<Tls>,
     trust: Trust,
+    underscores: Underscores,
+    has_told_of_underscores: AtomicBool,
     warnings: Arc<Warnings>,
     /// Told when frames wait to be written.
     flush: Arc<Notify>,
@@ -146,10 +153,25 @@ impl App {
         connections.streams_max = config.streams_max;
         let tls = config.connection.tls.as_ref().map(|files| Tls::load(&context.name, files, SPEAKS)).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
+        let underscores = Underscores::new(config.header_map, &config.forwarder_headers);
         let flush = Arc::default();
         let batch = Batch::new(&pool);
         let warnings = context.warnings.clone();
-        Ok(App { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
+        Ok(App {
+            pool,
+            batch,
+            function,
+            config,
+            timeout,
+            body_limits,
+            connections,
+            tls,
+            trust,
+            underscores,
+            has_told_of_underscores: AtomicBool::new(false),
+            warnings,
+            flush,
+        })
     }
 
     /// As in `[fronts.NAME]`.
@@ -196,9 +218,10 @@ impl App {
         self.connections.keep_record(turn, peer, &head, |record| {
             record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
         });
-        let response = match self.admit(&head, &body) {
+        let response = match self.admit(&head, &body, &forwarded) {
             Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, permit, turn).await,
             Err(refused) => {
+                self.warnings.tell(refused.reason(), || refused.words(self.name(), &head));
                 if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
                     tokio::spawn(async move { discard(&mut body).await });
                 }
@@ -211,9 +234,28 @@ impl App {
         response
     }
 
-    fn admit(&self, head: &Parts, body: &Incoming) -> Result<(), Refused> {
+    fn put_head(&self, payload: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, flags: u8) {
+        let rules = Rules { root_path: &self.config.root_path, underscores: &self.underscores };
+        let Some(name) = request::put_head(payload, head, origin, flags, &rules) else { return };
+        if !self.has_told_of_underscores.swap(true, Ordering::Relaxed) {
+            self.warnings.note(format!(
+                "fronts.{}: the header {name} does not reach the app, as others with an underscore: one could pose as \
+                 another. To have it from trusted proxies: --forwarder-headers {}; from anybody: --header-map dangerous \
+                 (told once)",
+                self.name(),
+                name.as_str().to_ascii_uppercase(),
+            ));
+        }
+    }
+
+    fn admit(&self, head: &Parts, body: &Incoming, forwarded: &Forwarded) -> Result<(), Refused> {
         if !self.connections.admits(&head.headers) {
             return Err(Refused::with(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        }
+        let is_refused =
+            |name: &HeaderName| self.underscores.takes(name.as_str(), forwarded.is_trusted) == Taken::Refused;
+        if head.headers.keys().any(is_refused) {
+            return Err(Refused::with(StatusCode::BAD_REQUEST));
         }
         validation::check(head, body, self.config.body_bytes_max)
     }
@@ -244,7 +286,7 @@ impl App {
     ) -> Response<AppBody> {
         let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams(self.name()) };
         let mut payload = Vec::with_capacity(512);
-        request::put_head(&mut payload, head, &origin, 0);
+        self.put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
         let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
         turn.account().queued(exchange.queue_time());
@@ -274,7 +316,7 @@ impl App {
         turn: &Arc<Turn>,
     ) -> Response<AppBody> {
         let mut payload = Vec::with_capacity(512);
-        request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
+        self.put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
         let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
         turn.account().queued(exchange.queue_time());
         let first = exchange.part().await;
@@ -358,7 +400,7 @@ impl Service for App {
             async move { front.answer(request, &peer, &turn, &permit).await }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
-        self.connections.ended(&peer, &closed);
+        self.connections.ended(&peer, &closed, &self.warnings);
     }
 
     fn figures(&self) -> &Arc<Figures> {

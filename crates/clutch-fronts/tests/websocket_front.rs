@@ -7,7 +7,7 @@ use std::time::Duration;
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::config::{ConnectionConfig, ServeConfig};
+use clutch_fronts::config::{ConnectionConfig, HeaderMap, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::pool::facts::WorkDrained;
@@ -46,6 +46,8 @@ fn serve() -> ServeConfig {
         ping_timeout_ms: 20_000,
         proxy_protocol: false,
         forwarded_allow: Vec::new(),
+        header_map: HeaderMap::Drop,
+        forwarder_headers: Vec::new(),
     }
 }
 

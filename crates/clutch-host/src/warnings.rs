@@ -13,19 +13,42 @@ const KEPT_MAX: usize = 100;
 
 /// Rate limit of each kind of warning.
 #[derive(Debug, Default)]
-struct Rates(BTreeMap<&'static str, (Instant, u64)>);
+struct Rates(BTreeMap<&'static str, Told>);
+
+/// One kind: when one was told last, its first line, and how many were not since.
+#[derive(Debug)]
+struct Told {
+    at: Instant,
+    line: String,
+    untold: u64,
+}
 
 impl Rates {
-    /// Returns the number of those that were not told, if one more may be.
-    fn admit(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
-        let (told, untold) = self.0.entry(kind).or_insert((now, 0));
-        let is_first = *told == now && *untold == 0;
-        if !is_first && now.saturating_duration_since(*told) < INTERVAL {
-            *untold += 1;
-            return None;
+    /// Whether one more may be told; else it is counted.
+    fn admit(&mut self, kind: &'static str, now: Instant) -> bool {
+        match self.0.get_mut(kind) {
+            Some(told) if now.saturating_duration_since(told.at) < INTERVAL => {
+                told.untold += 1;
+                false
+            }
+            _ => true,
         }
-        *told = now;
-        Some(std::mem::take(untold))
+    }
+
+    fn told(&mut self, kind: &'static str, words: &str, now: Instant) {
+        let line = words.lines().next().unwrap_or_default().to_owned();
+        self.0.insert(kind, Told { at: now, line, untold: 0 });
+    }
+
+    /// When the next number of those that were not told is due.
+    fn due_at(&self) -> Option<Instant> {
+        self.0.values().filter(|told| told.untold > 0).map(|told| told.at + INTERVAL).min()
+    }
+
+    /// Tells how many more there were, of kinds whose interval is over.
+    fn take_due(&mut self, now: Instant) -> Vec<String> {
+        let due = self.0.values_mut().filter(|told| told.untold > 0 && told.at + INTERVAL <= now);
+        due.map(|told| format!("{} more like it: {}", std::mem::take(&mut told.untold), told.line)).collect()
     }
 }
 
@@ -46,14 +69,29 @@ pub struct Warnings {
 impl Warnings {
     /// Tells a warning, whose words are made only if it is told. Returns whether it is.
     pub fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
-        let mut queue = self.queue.lock();
-        let Some(untold) = queue.rates.admit(kind, Instant::now()) else { return false };
-        if queue.waiting.len() == KEPT_MAX {
+        let (mut queue, now) = (self.queue.lock(), Instant::now());
+        self.take_due(&mut queue, now);
+        let was_due_at = queue.rates.due_at();
+        if !queue.rates.admit(kind, now) {
+            // Its reader waits until the number is due.
+            if queue.rates.due_at() != was_due_at {
+                self.changed.notify_one();
+            }
             return false;
         }
-        let more = if untold > 0 { format!(" (and {untold} more like it since the last one)") } else { String::new() };
-        self.put(&mut queue, words() + &more);
+        if queue.waiting.len() >= KEPT_MAX {
+            return false;
+        }
+        let words = words();
+        queue.rates.told(kind, &words, now);
+        self.put(&mut queue, words);
         true
+    }
+
+    fn take_due(&self, queue: &mut WarningQueue, now: Instant) {
+        for words in queue.rates.take_due(now) {
+            self.put(queue, words);
+        }
     }
 
     /// Tells a warning that comes once, at the start.
@@ -71,9 +109,22 @@ impl Warnings {
 
     /// Waits for the next one. None: there will be no more.
     pub fn next(&self) -> Option<String> {
-        let is_there = |queue: &WarningQueue| !queue.waiting.is_empty() || queue.is_closed;
-        let mut queue = self.changed.wait(self.queue.lock(), is_there);
-        queue.waiting.pop_front()
+        let mut queue = self.queue.lock();
+        loop {
+            let now = Instant::now();
+            let until = if queue.is_closed { now + INTERVAL } else { now };
+            self.take_due(&mut queue, until);
+            if !queue.waiting.is_empty() || queue.is_closed {
+                return queue.waiting.pop_front();
+            }
+            let due_at = queue.rates.due_at();
+            let has_changed =
+                |queue: &WarningQueue| !queue.waiting.is_empty() || queue.is_closed || queue.rates.due_at() != due_at;
+            queue = match due_at {
+                Some(at) => self.changed.wait_until(queue, at, has_changed).0,
+                None => self.changed.wait(queue, has_changed),
+            };
+        }
     }
 
     pub fn close(&self) {
@@ -89,12 +140,29 @@ mod tests {
     #[test]
     fn a_kind_is_told_once_in_an_interval_and_the_others_are_counted() {
         let (start, mut rates) = (Instant::now(), Rates::default());
-        assert_eq!(rates.admit("full", start), Some(0));
-        assert_eq!(rates.admit("full", start + INTERVAL / 2), None);
-        assert_eq!(rates.admit("lost", start + INTERVAL / 2), Some(0));
-        assert_eq!(rates.admit("full", start + INTERVAL / 2), None);
-        assert_eq!(rates.admit("full", start + INTERVAL), Some(2));
-        assert_eq!(rates.admit("full", start + INTERVAL * 2), Some(0));
+        assert!(rates.admit("full", start));
+        rates.told("full", "it is full\nin detail", start);
+        assert!(!rates.admit("full", start + INTERVAL / 2));
+        assert!(rates.admit("lost", start + INTERVAL / 2));
+        assert!(!rates.admit("full", start + INTERVAL / 2));
+        assert_eq!((rates.due_at(), rates.take_due(start + INTERVAL / 2)), (Some(start + INTERVAL), Vec::new()));
+        assert_eq!(rates.take_due(start + INTERVAL), ["2 more like it: it is full"]);
+        assert!(rates.admit("full", start + INTERVAL));
+        assert_eq!(rates.due_at(), None);
+    }
+
+    #[test]
+    fn how_many_more_there_were_is_told_when_their_second_is_over_and_at_the_end() {
+        let warnings = Warnings::default();
+        let tell = || warnings.tell("full", || "it is full".to_owned());
+        assert_eq!((tell(), tell(), tell()), (true, false, false));
+        assert_eq!(warnings.next().as_deref(), Some("it is full"));
+        assert_eq!(warnings.next().as_deref(), Some("2 more like it: it is full"));
+        assert!(warnings.tell("full", || "again".to_owned()));
+        assert!(!warnings.tell("full", || "again".to_owned()));
+        warnings.close();
+        let last: Vec<_> = std::iter::from_fn(|| warnings.next()).collect();
+        assert_eq!(last, ["again", "1 more like it: again"]);
     }
 
     #[test]

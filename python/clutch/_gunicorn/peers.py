@@ -224,14 +224,7 @@ def warnings_of_variables(environ: Mapping[str, str]) -> list[str]:
         server, _, rest = name.partition("_")
         if server in ("UVICORN", "GRANIAN") and rest:
             found.append(f"{name} is not read: {_instead('--' + rest.lower().replace('_', '-'))}")
-    if environ.get("SCRIPT_NAME"):
-        found.append(warning_of_script_name(environ["SCRIPT_NAME"]))
     return found
-
-
-def warning_of_script_name(prefix: str) -> str:
-    """gunicorn mounts the app there, and takes it off the path itself."""
-    return f"SCRIPT_NAME is not read: use --root-path {prefix}, and let the proxy strip it from the path"
 
 
 def _instead(flag: str) -> str:

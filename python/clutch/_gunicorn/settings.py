@@ -149,6 +149,8 @@ CERTIFICATES = Kind(
     lambda value: _one_of(CERT_REQS)(str(int(value)) if isinstance(value, int) else value),
 )
 INTERFACE = Kind("interface", ", ".join(INTERFACES), _one_of({word: word for word in INTERFACES}), names=INTERFACES)
+HEADER_MAPS = ("drop", "refuse", "dangerous")
+HEADER_MAP = Kind("word", ", ".join(HEADER_MAPS), _one_of({word: word for word in HEADER_MAPS}), names=HEADER_MAPS)
 LIFESPAN = Kind("lifespan", ", ".join(LIFESPANS), _one_of({word: word for word in LIFESPANS}), names=LIFESPANS)
 LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
 
@@ -210,6 +212,11 @@ SETTINGS = (
     Setting("forwarded_allow_ips", ("--forwarded-allow-ips",), LIST,
            "Proxies whose X-Forwarded-… headers are trusted; *: all. [default: $FORWARDED_ALLOW_IPS, or 127.0.0.1,::1]",
            "front.forwarded_allow"),
+    Setting("header_map", ("--header-map",), HEADER_MAP,
+           "Headers with an underscore in their name: drop, refuse, or dangerous (pass to the app). [default: drop]",
+           "front.header_map"),
+    Setting("forwarder_headers", ("--forwarder-headers",), LIST,
+           "Names of such headers that trusted proxies may set; *: any.", "front.forwarder_headers"),
     Setting("proxy_protocol", ("--proxy-protocol",), PROXY,
            "Expect a PROXY protocol header at the start of each connection.", "front.proxy_protocol",
            bare="auto", value_too=True),
@@ -273,7 +280,6 @@ REFUSED = (
     Refused("tmp_upload_dir", (), "uploads are not stored in files; remove the setting"),
     Refused("secure_scheme_headers", (), "X-Forwarded-Proto, -Ssl and -Protocol of trusted proxies "
             "are understood (--forwarded-allow-ips)"),
-    Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
     Refused("logger_class", ("--logger-class",), OUTPUT_JSON),
     Refused("syslog", ("--log-syslog",), OUTPUT, False),
     Refused("syslog_addr", ("--log-syslog-to",), OUTPUT),
@@ -308,7 +314,6 @@ REFUSED = (
     Refused("permit_unconventional_http_method", ("--permit-unconventional-http-method",), STRICT, False),
     Refused("permit_unconventional_http_version", ("--permit-unconventional-http-version",), STRICT, False),
     Refused("casefold_http_method", ("--casefold-http-method",), STRICT, False),
-    Refused("header_map", ("--header-map",), STRICT),
     Refused("asgi_loop", ("--asgi-loop",), "uvloop is used if it is installed; remove the flag"),
     Refused("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",),
             "tell the app of a disconnect, or stop it: --set fronts.serve.disconnect=cancel"),

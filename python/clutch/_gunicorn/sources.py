@@ -41,7 +41,12 @@ from clutch._gunicorn.settings import (
 from clutch.config.layers import nearest
 from clutch.errors import ConfigError, Problem
 
-VARIABLES = {"workers": "WEB_CONCURRENCY", "forwarded_allow_ips": "FORWARDED_ALLOW_IPS", "bind": "PORT"}
+VARIABLES = {
+    "workers": "WEB_CONCURRENCY",
+    "forwarded_allow_ips": "FORWARDED_ALLOW_IPS",
+    "bind": "PORT",
+    "root_path": "SCRIPT_NAME",
+}
 """Defaults from the environment, as gunicorn takes them."""
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clutch._gunicorn.peers import warning_of_script_name
 from clutch._gunicorn.settings import SETTINGS
 from clutch._gunicorn.sources import VARIABLES, Given, Layers
 from clutch.config import APPS, Config, compose
@@ -311,8 +310,10 @@ def _heads(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
 
 def _environment(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
     variables = dict(given["raw_env"].value) if "raw_env" in given else {}
-    if prefix := variables.get("SCRIPT_NAME"):
-        places.warnings.append(warning_of_script_name(prefix))
+    if (prefix := variables.get("SCRIPT_NAME")) and (
+        "root_path" not in given or given["root_path"].source == "SCRIPT_NAME"
+    ):
+        places.put("front.root_path", prefix, "SCRIPT_NAME")
     if "pythonpath" in given:
         folders = [os.path.abspath(folder) for folder in given["pythonpath"].value]
         own = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))

@@ -326,6 +326,11 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("forwarded_allow", NETWORKS, ["127.0.0.1", "::1"],
            "Peers whose `X-Forwarded-…` headers are trusted; clients of Unix sockets always are.",
            "forwarded_allow"),
+    Option("header_map", choice("drop", "refuse", "dangerous"), "drop",
+           "Headers with an underscore in their name, which could pose as others: drop them, refuse the request, or "
+           "pass them to the app whoever set them.", "header_map"),
+    Option("forwarder_headers", TEXTS, [],
+           'Names of such headers that the peers of `forwarded_allow` may set; `["*"]`: any.', "forwarder_headers"),
     *CONNECTION,
 ), app="app", finish=(place_access_log, place_binds, count_threads, check_tls))
 

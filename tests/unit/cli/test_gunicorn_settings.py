@@ -536,7 +536,6 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
         ("-k gevent --threads 5", "without effect with profile greenlet"),
         ("-k uvicorn.workers.UvicornWorker --threads 5", "without effect with profile async"),
         ("--limit-request-line 100", "limited as a whole, to 64 KB"),
-        ("-e SCRIPT_NAME=/shop", "SCRIPT_NAME is not read: use --root-path /shop"),
         ("--certfile c --ca-certs a", "--ca-certs: clients are asked for no certificate"),
     ],
 )
@@ -667,6 +666,16 @@ def test_flags_without_effect_are_taken_with_a_word(one: WithoutEffect) -> None:
     assert "no effect" not in clutch("shop:app", "--check-config", *arguments).stderr
 
 
+def test_the_script_name_is_the_root_path() -> None:
+    def root_path(flags: str = "", **environ: str) -> str:
+        path: str = made(flags, environ=environ).fronts["serve"]["root_path"]
+        return path
+
+    assert (root_path(), root_path(SCRIPT_NAME="/shop"), root_path("-e SCRIPT_NAME=/shop")) == ("", "/shop", "/shop")
+    assert root_path("--root-path /typed", SCRIPT_NAME="/shop") == "/typed"
+    assert root_path("-e SCRIPT_NAME=/typed", SCRIPT_NAME="/shop") == "/typed"
+
+
 def test_variables_of_other_servers_are_named() -> None:
     environ = {
         "UVICORN_PORT": "1",
@@ -675,7 +684,6 @@ def test_variables_of_other_servers_are_named() -> None:
         "GRANIAN_SSL_CERTIFICATE": "c",
         "GRANIAN_LOOP": "rloop",
         "GRANIAN_NEW": "x",
-        "SCRIPT_NAME": "/shop",
         "UVICORNISH": "x",
     }
     assert made_with_warnings(environ=environ)[1] == [
@@ -685,7 +693,6 @@ def test_variables_of_other_servers_are_named() -> None:
         "UVICORN_PORT is not read: use -b HOST:PORT, -b unix:PATH or -b fd://N",
         "UVICORN_RELOAD_DIR is not read: --reload watches Python files; remove it",
         "UVICORN_WORKERS is not read: use --workers",
-        "SCRIPT_NAME is not read: use --root-path /shop, and let the proxy strip it from the path",
     ]
 
 

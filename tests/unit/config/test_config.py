@@ -406,6 +406,8 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         "ping_timeout_ms": 20_000,
         "proxy_protocol": False,
         "forwarded_allow": ["127.0.0.1", "::1"],
+        "header_map": "drop",
+        "forwarder_headers": [],
     }
     assert loaded.fronts["tcp"] == {"kind": "tcp", "pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
 

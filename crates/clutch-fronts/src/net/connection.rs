@@ -30,6 +30,7 @@ use hyper_util::server::conn::auto;
 
 use self::closed::Ended;
 pub(crate) use self::closed::{Closed, Unheard};
+pub(crate) use self::framing::RawTarget;
 pub(crate) use self::monitored_io::Guarded;
 use self::monitored_io::Metered;
 pub(crate) use self::timeouts::Limits;
@@ -115,8 +116,13 @@ impl Connections {
     {
         let Opened { io, watch } = opened;
         let io = TokioIo::new(Guarded::new(io, protocol, watch.clone()));
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
             let turn = Turn::begin(&watch, &request);
+            if request.version() != Version::HTTP_2
+                && let Some(target) = watch.next_target()
+            {
+                request.extensions_mut().insert(target);
+            }
             let may_have_frames = has_frames_behind(&request);
             let answered = answer(request, turn.clone());
             async move {
@@ -170,21 +176,34 @@ impl Connections {
     }
 
     /// A connection has ended: what it sent that became no request is told.
-    pub(crate) fn ended(&self, peer: &Arc<Peer>, closed: &Closed) {
+    pub(crate) fn ended(&self, peer: &Arc<Peer>, closed: &Closed, warnings: &Warnings) {
         let unheard = closed.unheard();
         if let Some(Unheard { status, end: End::Refused, .. }) = unheard {
             let is_too_large = matches!(status, Some(414 | 431));
-            self.figures.told(if is_too_large { "head-too-large" } else { "malformed" });
+            let reason = if is_too_large { "head-too-large" } else { "malformed" };
+            self.figures.told(reason);
+            warnings.tell(if is_too_large { reason } else { "no HTTP" }, || {
+                let line = closed.line.as_deref().unwrap_or_default().escape_default();
+                let why = if is_too_large { "its head is too large" } else { "it is no HTTP" };
+                let with =
+                    status.map_or_else(|| "and its connection closed".to_owned(), |status| format!("with {status}"));
+                format!("fronts.{}: a request was refused {with}: {why}: {line}", self.figures.front)
+            });
         }
-        self.tell(peer, unheard);
+        self.tell_of(peer, unheard, closed.line.as_deref());
     }
 
     /// A figure and a line for what became no request.
     pub(crate) fn tell(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
+        self.tell_of(peer, unheard, None);
+    }
+
+    /// `line`: the first one of it.
+    fn tell_of(&self, peer: &Arc<Peer>, unheard: Option<Unheard>, line: Option<&str>) {
         let Some(Unheard { since, status, end }) = unheard else { return };
         self.figures.ended(status, end, since.elapsed());
         if let Some(log) = &self.access_log {
-            log.write(Record::of_nothing(peer, since, status, end));
+            log.write(Record::of_nothing(peer, since, status, end).with_line(line));
         }
     }
 

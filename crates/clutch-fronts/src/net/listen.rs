@@ -1,6 +1,7 @@
 //! Sockets that connections come in by: bound, taken over or shared, and accepted from.
 
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -71,6 +72,31 @@ impl Listener {
                 rustix::net::listen(&socket, BACKLOG)?;
                 Listener::of_tcp(socket)
             }
+        }
+    }
+
+    /// The same, and for a name all of its addresses; of port 0 the first alone, since each would have another port.
+    pub(crate) fn bind_each(bind: &str, access: Access) -> io::Result<Vec<Listener>> {
+        let is_name = !bind.starts_with("unix:") && !bind.starts_with("fd:") && bind.parse::<SocketAddr>().is_err();
+        if !is_name || bind.ends_with(":0") {
+            return Ok(vec![Listener::bind(bind, access)?]);
+        }
+        let (mut listeners, mut bound, mut missing) = (Vec::new(), Vec::new(), None);
+        for address in bind.to_socket_addrs()? {
+            if bound.contains(&address) {
+                continue;
+            }
+            bound.push(address);
+            match Listener::bind(&address.to_string(), access) {
+                Ok(listener) => listeners.push(listener),
+                // A name may have addresses that this machine has no network for.
+                Err(error) if is_missing(&error) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match missing {
+            Some(error) if listeners.is_empty() => Err(error),
+            _ => Ok(listeners),
         }
     }
 
@@ -249,8 +275,15 @@ impl Deref for Bindable {
 }
 
 /// Binds a listener for each of the addresses of a front.
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
 pub(crate) fn bind_all(place: &str, binds: &[String], access: Access) -> io::Result<Vec<Listener>> {
-    binds.iter().map(|bind| Listener::bind(bind, access).map_err(|error| not_bound(place, bind, &error))).collect()
+    let each =
+        binds.iter().map(|bind| Listener::bind_each(bind, access).map_err(|error| not_bound(place, bind, &error)));
+    Ok(each.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// Refuses what the check of the configuration cannot see: an open address of a socket that was handed over, or of a name.

@@ -38,24 +38,27 @@ impl FrontThread {
         self.handle.enter()
     }
 
-    /// A listener for this thread, then one of the same socket for each of the others.
+    /// For each address a listener for this thread, then one of the same socket for each of the others.
     pub(crate) fn bind(
         &self,
         place: &str,
         bind: &str,
         access: Access,
         others: &[FrontThread],
-    ) -> io::Result<Vec<Listener>> {
-        let first = {
+    ) -> io::Result<Vec<Vec<Listener>>> {
+        let listeners = {
             let _entered = self.enter();
-            Listener::bind(bind, access).map_err(|error| not_bound(place, bind, &error))?
+            Listener::bind_each(bind, access).map_err(|error| not_bound(place, bind, &error))?
         };
-        let shared = others.iter().map(|other| {
-            let _entered = other.enter();
-            first.share()
-        });
-        let shared: Vec<Listener> = shared.collect::<io::Result<_>>()?;
-        Ok(std::iter::once(first).chain(shared).collect())
+        let with_shared = |first: Listener| {
+            let shared = others.iter().map(|other| {
+                let _entered = other.enter();
+                first.share()
+            });
+            let shared: Vec<Listener> = shared.collect::<io::Result<_>>()?;
+            Ok(std::iter::once(first).chain(shared).collect())
+        };
+        listeners.into_iter().map(with_shared).collect()
     }
 }
 

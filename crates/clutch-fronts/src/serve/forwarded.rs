@@ -33,6 +33,8 @@ pub(super) struct Trust {
 pub(super) struct Forwarded {
     pub(super) client: Option<IpAddr>,
     pub(super) is_secure: Option<bool>,
+    /// Whoever has connected is believed.
+    pub(super) is_trusted: bool,
     /// Before it came to us.
     pub(super) waited: Duration,
 }
@@ -66,6 +68,7 @@ impl Trust {
         Forwarded {
             client: has_proxy.then(|| self.client(headers)).flatten(),
             is_secure: is_secure(headers),
+            is_trusted: true,
             waited: last(headers, "x-request-start").and_then(|start| waited(start, now())).unwrap_or_default(),
         }
     }

@@ -11,16 +11,18 @@ use clutch_wire::frame::INLINE_BYTES_MAX;
 use clutch_wire::{Codec, Payload};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming};
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Version, header};
 use tokio::sync::oneshot;
 
 use super::forwarded::Forwarded;
+use super::underscores::{Taken, Underscores};
 use super::validation::Refused;
 use crate::body::request::discard;
 use crate::codec::LAST;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
+use crate::net::connection::RawTarget;
 use crate::net::peer::Peer;
 
 /// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
@@ -40,6 +42,12 @@ pub(super) fn describe(payload: &Payload) -> Option<String> {
     Some(format!("{} {path}", head.line.method))
 }
 
+/// The same of a head, for the log.
+pub(super) fn shown(head: &Parts) -> String {
+    let path: String = String::from_utf8_lossy(target_of(head).0).chars().take(PATH_SHOWN_MAX).collect();
+    format!("{} {}", head.method, path.escape_default())
+}
+
 fn place(named: &(String, u16)) -> Place<'_> {
     Place { address: &named.0, port: named.1 }
 }
@@ -50,21 +58,37 @@ pub(super) struct Origin<'a> {
     pub(super) forwarded: Forwarded,
 }
 
+/// What of a head is told to the app, and how.
+pub(super) struct Rules<'a> {
+    /// What a proxy has put before the app's own paths, whether or not it has taken it away again.
+    pub(super) root_path: &'a str,
+    pub(super) underscores: &'a Underscores,
+}
+
 /// `flags` are those of `request_flag` that the head itself does not tell.
-pub(super) fn put_head(out: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, flags: u8) {
+/// Returns the name of a header that was left out.
+pub(super) fn put_head<'a>(
+    out: &mut Vec<u8>,
+    head: &'a Parts,
+    origin: &Origin<'_>,
+    flags: u8,
+    rules: &Rules<'_>,
+) -> Option<&'a HeaderName> {
+    let mut dropped = None;
     let Origin { peer, forwarded } = origin;
     let version = match head.version {
         Version::HTTP_10 => 10,
         Version::HTTP_2 => 20,
         _ => 11,
     };
+    let (path, query) = target_of(head);
     let forwarded_client = forwarded.client.map(|client| client.to_string());
     let line = RequestLine {
         version,
         flags: if forwarded.is_secure.unwrap_or(peer.is_secure) { flags | request_flag::SECURE } else { flags },
         method: head.method.as_str(),
-        path: head.uri.path().as_bytes(),
-        query: head.uri.query().unwrap_or_default().as_bytes(),
+        path: below(path, rules.root_path),
+        query,
         client: forwarded_client.as_deref().map_or_else(|| place(&peer.client), |address| Place { address, port: 0 }),
         server: place(&peer.server),
     };
@@ -80,11 +104,28 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, fla
         if cookies.is_some() && name == header::COOKIE {
             continue;
         }
-        // `X_Forwarded_For` becomes what `X-Forwarded-For` becomes, in CGI's names: it could pose as it.
-        if name.as_str().contains('_') {
+        if rules.underscores.takes(name.as_str(), forwarded.is_trusted) != Taken::Yes {
+            dropped = Some(name);
             continue;
         }
         headers.put(name.as_str().as_bytes(), value.as_bytes());
+    }
+    dropped
+}
+
+/// Path and query as they came.
+fn target_of(head: &Parts) -> (&[u8], &[u8]) {
+    match (head.extensions.get::<RawTarget>(), head.uri.path_and_query()) {
+        (Some(raw), Some(target)) => raw.path_and_query(target.as_str().len()),
+        _ => (head.uri.path().as_bytes(), head.uri.query().unwrap_or_default().as_bytes()),
+    }
+}
+
+/// The path without the prefix: the app gets both, put together by its own protocol.
+fn below<'a>(path: &'a [u8], root_path: &str) -> &'a [u8] {
+    match path.strip_prefix(root_path.as_bytes()) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
+        _ => path,
     }
 }
 

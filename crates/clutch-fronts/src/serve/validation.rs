@@ -51,7 +51,20 @@ impl Refused {
         }
     }
 
-    fn reason(self) -> &'static str {
+    /// For the log: what is refused, of which front, and why.
+    pub(super) fn words(self, front: &str, head: &Parts) -> String {
+        let why = match self.status {
+            StatusCode::PAYLOAD_TOO_LARGE => format!("its body is larger than fronts.{front}.body_max"),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => format!("its head is larger than fronts.{front}.head_max"),
+            StatusCode::METHOD_NOT_ALLOWED => "it is not for a server of apps".to_owned(),
+            StatusCode::NOT_IMPLEMENTED => "its transfer coding is not understood".to_owned(),
+            _ => "its target or Host is not valid".to_owned(),
+        };
+        let (status, shown) = (self.status.as_u16(), super::request::shown(head));
+        format!("fronts.{front}: {shown}: a request was refused with {status}: {why}")
+    }
+
+    pub(super) fn reason(self) -> &'static str {
         match self.status {
             StatusCode::PAYLOAD_TOO_LARGE => "body-too-large",
             StatusCode::REQUEST_TIMEOUT => "body-too-slow",

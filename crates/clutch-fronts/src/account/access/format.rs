@@ -148,7 +148,7 @@ fn put_fact(line: &mut String, fact: LogFact, record: &Record) -> fmt::Result {
         LogFact::User => put_said(line, asked.map(|asked| &asked.user)),
         LogFact::Date => write!(line, "[{}]", Date::of(record.at).of_web_servers()),
         LogFact::IsoDate => line.write_str(&Date::of(record.at).iso()),
-        LogFact::RequestLine => put_request_line(line, asked),
+        LogFact::RequestLine => put_request_line(line, record),
         LogFact::Method => put_known(line, asked.map(|asked| &asked.method)),
         LogFact::Path => match asked {
             Some(asked) => put_escaped(line, asked.path_and_query().0.as_bytes()),
@@ -177,8 +177,10 @@ fn put_fact(line: &mut String, fact: LogFact, record: &Record) -> fmt::Result {
     }
 }
 
-fn put_request_line(line: &mut String, asked: Option<&RequestFacts>) -> fmt::Result {
-    let Some(asked) = asked else { return line.write_str(NONE) };
+fn put_request_line(line: &mut String, record: &Record) -> fmt::Result {
+    let Some(asked) = record.asked.as_ref() else {
+        return put_escaped(line, record.line.as_deref().unwrap_or(NONE).as_bytes());
+    };
     write!(line, "{} ", asked.method)?;
     put_escaped(line, asked.target.as_bytes())?;
     write!(line, " {:?}", asked.version)
@@ -206,7 +208,7 @@ fn json(record: &Record, front: &str) -> String {
     };
     let mut message = String::new();
     // A String takes all that is written.
-    let _ = put_request_line(&mut message, asked);
+    let _ = put_request_line(&mut message, record);
     let _ = put_known(&mut message, record.status.map(|status| format!(" {status}")));
     json!({
         "time": Date::of(record.at).iso(),

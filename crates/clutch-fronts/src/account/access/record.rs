@@ -9,6 +9,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
 use crate::account::figures::End;
+use crate::net::connection::RawTarget;
 use crate::net::peer::Peer;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -52,9 +53,10 @@ pub(super) struct RequestFacts {
 
 impl RequestFacts {
     fn of(head: &Parts, named: &KeptFields) -> RequestFacts {
-        let target = match head.uri.path_and_query() {
-            Some(target) => target.as_str().into(),
-            None => head.uri.to_string().into(),
+        let target = match (head.extensions.get::<RawTarget>(), head.uri.path_and_query()) {
+            (Some(raw), Some(target)) => raw.text(target.as_str().len()).into(),
+            (_, Some(target)) => target.as_str().into(),
+            (_, None) => head.uri.to_string().into(),
         };
         let (method, version) = (head.method.clone(), head.version);
         RequestFacts {
@@ -91,6 +93,8 @@ pub(crate) struct Record {
     pub(super) cpu: Option<Duration>,
     /// None: no head could be read.
     pub(super) asked: Option<RequestFacts>,
+    /// The first line of what could not be read, if there was one.
+    pub(super) line: Option<Box<str>>,
     pub(super) at: SystemTime,
     pub(super) begun: Instant,
     pub(super) head_after: Option<Duration>,
@@ -112,6 +116,7 @@ impl Record {
             queued: None,
             cpu: None,
             asked,
+            line: None,
             at: SystemTime::now(),
             begun: Instant::now(),
             head_after: None,
@@ -139,6 +144,11 @@ impl Record {
         record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);
         (record.begun, record.status, record.end) = (since, status, end);
         record
+    }
+
+    pub(crate) fn with_line(mut self: Box<Record>, line: Option<&str>) -> Box<Record> {
+        self.line = line.map(Into::into);
+        self
     }
 
     pub(super) fn head_came(&mut self, status: u16, headers: &HeaderMap, named: &KeptFields) {

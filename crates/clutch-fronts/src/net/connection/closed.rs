@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::account::figures::End;
 
 /// State of a connection when it ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Closed {
     pub(crate) ended: Ended,
     pub(crate) came: Instant,
@@ -14,12 +14,14 @@ pub(crate) struct Closed {
     pub(crate) head_since: Option<Instant>,
     /// No request had come.
     pub(crate) is_first: bool,
+    /// The first line of what was no HTTP, as far as it is kept.
+    pub(crate) line: Option<Box<str>>,
 }
 
 impl Closed {
     /// Returns what to log besides the requests.
     pub(crate) fn unheard(&self) -> Option<Unheard> {
-        let Closed { ended, came, head_since, is_first } = *self;
+        let Closed { ended, came, head_since, is_first, .. } = *self;
         // Bytes that came while no request ran need not be those of a head: what is left of the body of the request before,
         // which nobody wanted, looks the same; so it counts that no request had come, or that hyper knows better.
         let gone = |is_head: bool| {
@@ -94,7 +96,7 @@ mod tests {
     fn a_line_is_for_what_was_sent_and_became_no_request() {
         let came = Instant::now();
         let line = |ended: Ended, head_since, is_first| {
-            let closed = Closed { ended, came, head_since, is_first };
+            let closed = Closed { ended, came, head_since, is_first, line: None };
             closed.unheard().map(|unheard| (unheard.status, unheard.end))
         };
         let (gone, head) = (Some((None, End::ClientGone)), Some(came));

@@ -61,13 +61,33 @@ pub(super) struct Framing {
     /// The line is the first of its head.
     is_first: bool,
     chunk: u64,
+    targets: Targets,
 }
 
 impl Framing {
     /// The library takes a preface for one, whatever was agreed upon; here it is one of `protocol`.
     pub(super) fn new(protocol: Protocol) -> Framing {
         let (state, announced) = (FramingState::Preface(0), Announced::default());
-        Framing { protocol, state, is_http2: false, announced, line: Vec::new(), is_first: true, chunk: 0 }
+        Framing {
+            protocol,
+            state,
+            is_http2: false,
+            announced,
+            line: Vec::new(),
+            is_first: true,
+            chunk: 0,
+            targets: Targets::default(),
+        }
+    }
+
+    /// Targets of requests that the library would refuse, as they came, in the order of their heads.
+    pub(super) fn take_targets(&mut self) -> Vec<(u64, RawTarget)> {
+        std::mem::take(&mut self.targets.found)
+    }
+
+    /// The first line of the head that came last, or of what came in its place, as far as it is kept.
+    pub(super) fn first_line(&self) -> &[u8] {
+        if self.is_first && !self.line.is_empty() { &self.line } else { &self.targets.first_line }
     }
 
     /// Returns whether the preface of HTTP/2 has come.
@@ -136,7 +156,12 @@ impl Framing {
 
     /// Reads one line of a head, or the part of it that is there.
     fn head(&mut self, bytes: &mut [u8]) -> usize {
-        let Some(end) = memchr::memchr(b'\n', bytes) else {
+        let end = memchr::memchr(b'\n', bytes);
+        if self.is_first {
+            let line_end = end.unwrap_or(bytes.len());
+            self.targets.replace(&self.line, &mut bytes[..line_end]);
+        }
+        let Some(end) = end else {
             self.line.extend_from_slice(bytes);
             return bytes.len();
         };
@@ -158,7 +183,14 @@ impl Framing {
 
     /// False: it is no line of a head, or a target with a fragment, which the library would leave out.
     fn read_line(&mut self, line: &[u8]) -> bool {
-        let Some(line) = line.strip_suffix(b"\r") else { return false };
+        let is_ended = line.ends_with(b"\r");
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if self.is_first && !line.is_empty() {
+            self.targets.read(line);
+        }
+        if !is_ended {
+            return false;
+        }
         match (line.is_empty(), self.is_first) {
             // The library passes over an empty line before a request.
             (true, true) => {}
@@ -215,6 +247,84 @@ impl Framing {
             (FramingState::TrailerCr { is_last: true }, b'\n') => self.next_head(),
             (FramingState::TrailerCr { is_last: false }, b'\n') => FramingState::TrailerStart,
             _ => FramingState::Broken,
+        }
+    }
+}
+
+/// Bytes that stand for themselves in the targets of browsers' and others' requests, and that the library refuses there.
+/// It gets another in their place, and the app those that came.
+const REFUSED: [u8; 4] = [b'"', b'<', b'>', b'`'];
+
+/// In their place: no digit of an escape.
+const STAND_IN: u8 = b'X';
+
+/// Longest part of a head's first line that is kept for the log.
+pub(super) const FIRST_LINE_MAX: usize = 200;
+
+/// Targets of the heads of one connection.
+#[derive(Debug, Default)]
+struct Targets {
+    /// Heads that have begun.
+    count: u64,
+    first_line: Vec<u8>,
+    /// Places in the line being read, and the bytes that were there.
+    replaced: Vec<(usize, u8)>,
+    found: Vec<(u64, RawTarget)>,
+}
+
+impl Targets {
+    /// `piece` comes behind `before` in a head's first line.
+    fn replace(&mut self, before: &[u8], piece: &mut [u8]) {
+        if !piece.iter().any(|byte| REFUSED.contains(byte)) {
+            return;
+        }
+        let mut spaces = before.iter().filter(|byte| **byte == b' ').count();
+        for (at, byte) in piece.iter_mut().enumerate() {
+            match *byte {
+                b' ' => spaces += 1,
+                refused if spaces == 1 && REFUSED.contains(&refused) => {
+                    self.replaced.push((before.len() + at, refused));
+                    *byte = STAND_IN;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A first line is whole.
+    fn read(&mut self, line: &[u8]) {
+        self.count += 1;
+        self.first_line.clear();
+        self.first_line.extend_from_slice(&line[..line.len().min(FIRST_LINE_MAX)]);
+        if self.replaced.is_empty() {
+            return;
+        }
+        let mut line = line.to_vec();
+        for (at, byte) in self.replaced.drain(..) {
+            line[at] = byte;
+        }
+        self.first_line.copy_from_slice(&line[..line.len().min(FIRST_LINE_MAX)]);
+        let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        self.found.push((self.count, RawTarget(target.into())));
+    }
+}
+
+/// The target of a request as it came, where the library has another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RawTarget(Box<[u8]>);
+
+impl RawTarget {
+    /// As text, which all that is replaced is.
+    pub(crate) fn text(&self, length: usize) -> String {
+        String::from_utf8_lossy(&self.0[self.0.len().saturating_sub(length)..]).into_owned()
+    }
+
+    /// Path and query: the end of the target that is as long as what the library has.
+    pub(crate) fn path_and_query(&self, length: usize) -> (&[u8], &[u8]) {
+        let both = &self.0[self.0.len().saturating_sub(length)..];
+        match memchr::memchr(b'?', both) {
+            Some(at) => (&both[..at], &both[at + 1..]),
+            None => (both, b""),
         }
     }
 }
@@ -290,6 +400,22 @@ mod tests {
             for step in [1, 2, 3, 7, 1000] {
                 assert_eq!(passed(bytes.as_bytes(), step).as_deref(), Some(bytes.as_bytes()), "{bytes:?} by {step}");
             }
+        }
+    }
+
+    #[test]
+    fn what_the_library_refuses_in_a_target_is_kept_beside_it() {
+        let bytes =
+            b"GET /plain HTTP/1.1\r\nHost: \"h\"\r\n\r\nGET http://h/a`b?q=<\"x\">&r HTTP/1.1\r\nHost: h\r\n\r\n";
+        for step in [1, 2, 3, 7, 1000] {
+            let (mut framing, mut passed) = (Framing::new(Protocol::Either), bytes.to_vec());
+            passed.chunks_mut(step).try_for_each(|read| framing.pass(read)).expect("no error");
+            let text = String::from_utf8(passed).expect("it is text");
+            assert!(text.contains("Host: \"h\"") && text.contains("GET http://h/aXb?q=XXxXX&r HTTP/1.1"), "{text}");
+            let found = framing.take_targets();
+            let [(2, target)] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(target.path_and_query("/aXb?q=XXxXX&r".len()), (&b"/a`b"[..], &b"q=<\"x\">&r"[..]));
+            assert_eq!(framing.first_line(), b"GET http://h/a`b?q=<\"x\">&r HTTP/1.1");
         }
     }
 

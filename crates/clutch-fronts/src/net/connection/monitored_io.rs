@@ -139,6 +139,7 @@ impl AsyncRead for Guarded {
             return polled;
         }
         let passed = this.framing.pass(came);
+        this.watch.came_with(this.framing.take_targets());
         let mut timeouts = this.watch.timeouts.lock();
         if this.framing.is_http2() {
             timeouts.speaks_http2();
@@ -178,6 +179,7 @@ impl AsyncWrite for Guarded {
     /// reset, and the client may lose the answer that it has not read (RFC 9112, 9.6).
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.watch.ends_after(this.framing.first_line());
         if this.lingers.is_none() {
             ready!(Pin::new(&mut this.io).poll_shutdown(context))?;
         }

@@ -1,8 +1,9 @@
 //! State that the tasks of one connection share, and the loop that drives the connection to its end.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use clutch_wire::sync::Mutex;
@@ -10,6 +11,7 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::Notify;
 
 use super::closed::{Closed, Ended};
+use super::framing::{FIRST_LINE_MAX, RawTarget};
 use super::timeouts::{Limits, Timeouts, Verdict};
 use crate::account::figures::Figures;
 use crate::net::stream::ConnectionPermit;
@@ -20,6 +22,13 @@ pub(crate) struct Watch {
     pub(super) came: Instant,
     pub(super) timeouts: Mutex<Timeouts>,
     pub(super) figures: Arc<Figures>,
+    /// Targets as they came, of requests for which the library has others, by the number of their head.
+    targets: Mutex<VecDeque<(u64, RawTarget)>>,
+    has_targets: AtomicBool,
+    /// Heads that have become requests of HTTP/1.
+    heads: AtomicU64,
+    /// The first line of the head that came last, when nothing more is written.
+    last_line: Mutex<Vec<u8>>,
     /// Told when the last request of the connection has come.
     pub(super) spent: Notify,
     /// Work of its requests that has not ended, whether or not somebody waits for it.
@@ -30,12 +39,55 @@ impl Watch {
     pub(super) fn new(limits: Limits, figures: Arc<Figures>) -> Arc<Watch> {
         let came = Instant::now();
         let timeouts = Mutex::new(Timeouts::new(came));
-        Arc::new(Watch { limits, came, timeouts, figures, spent: Notify::new(), at_work: Arc::default() })
+        Arc::new(Watch {
+            limits,
+            came,
+            timeouts,
+            figures,
+            targets: Mutex::default(),
+            has_targets: AtomicBool::new(false),
+            heads: AtomicU64::new(0),
+            last_line: Mutex::default(),
+            spent: Notify::new(),
+            at_work: Arc::default(),
+        })
+    }
+
+    pub(super) fn came_with(&self, targets: Vec<(u64, RawTarget)>) {
+        if !targets.is_empty() {
+            self.targets.lock().extend(targets);
+            self.has_targets.store(true, Ordering::Release);
+        }
+    }
+
+    /// The next head has become a request; returns its target as it came, where the library has another one.
+    pub(super) fn next_target(&self) -> Option<RawTarget> {
+        let number = self.heads.fetch_add(1, Ordering::Relaxed) + 1;
+        if !self.has_targets.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut targets = self.targets.lock();
+        let is_next = targets.front().is_some_and(|(head, _)| *head == number);
+        let target = if is_next { targets.pop_front()?.1 } else { return None };
+        self.has_targets.store(!targets.is_empty(), Ordering::Release);
+        Some(target)
+    }
+
+    pub(super) fn ends_after(&self, first_line: &[u8]) {
+        let mut last = self.last_line.lock();
+        last.clear();
+        last.extend_from_slice(&first_line[..first_line.len().min(FIRST_LINE_MAX)]);
+    }
+
+    /// The first line of the head that came last.
+    fn last_line(&self) -> Box<str> {
+        String::from_utf8_lossy(&self.last_line.lock()).trim_end().into()
     }
 
     pub(super) fn closed(&self, ended: Ended) -> Closed {
         let timeouts = self.timeouts.lock();
-        Closed { ended, came: self.came, head_since: timeouts.head_since(), is_first: timeouts.is_first() }
+        let line = matches!(ended, Ended::Malformed(_)).then(|| self.last_line()).filter(|line| !line.is_empty());
+        Closed { ended, came: self.came, head_since: timeouts.head_since(), is_first: timeouts.is_first(), line }
     }
 
     /// Drives a connection to its end, in the limits of its client. None: it was cut off.

@@ -48,13 +48,13 @@ pub fn asgi<'py>(py: Python<'py>, template: &Py<PyDict>, head: &RequestHead<'_>)
         scope.set_item(intern!(py, "http_version"), version)?;
     }
     let root = template.get_item(intern!(py, "root_path"))?;
-    let path = path_text(py, head.line.path);
-    let path = match root {
-        Some(root) if root.is_truthy()? => root.add(path)?,
-        _ => path.into_any(),
+    let (path, raw) = (path_text(py, head.line.path), PyBytes::new(py, head.line.path));
+    let (path, raw) = match root {
+        Some(root) if root.is_truthy()? => (root.add(path)?, root.call_method0(intern!(py, "encode"))?.add(raw)?),
+        _ => (path.into_any(), raw.into_any()),
     };
     scope.set_item(intern!(py, "path"), path)?;
-    scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.line.path))?;
+    scope.set_item(intern!(py, "raw_path"), raw)?;
     scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.line.query))?;
     scope.set_item(intern!(py, "client"), place(py, head.line.client)?)?;
     scope.set_item(intern!(py, "server"), place(py, head.line.server)?)?;

@@ -65,7 +65,7 @@ fn put_places(
     environ.set_item(intern!(py, "SERVER_PORT"), port.to_string())
 }
 
-/// `HTTP_…`, what comes several times joined. Names with an underscore are left out: they could pose as others.
+/// `HTTP_…`, what comes several times joined. Which names with an underscore come is the front's to decide.
 fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>) -> PyResult<()> {
     for (name, value) in headers.iter() {
         match name {
@@ -74,7 +74,6 @@ fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>
             b"content-type" => environ.set_item(intern!(py, "CONTENT_TYPE"), native(py, value))?,
             b"content-length" => environ.set_item(intern!(py, "CONTENT_LENGTH"), native(py, value))?,
             b"host" => environ.set_item(intern!(py, "HTTP_HOST"), native(py, value))?,
-            name if name.contains(&b'_') => {}
             name => put_header(py, environ, name, value)?,
         }
     }
