@@ -298,6 +298,25 @@ def set_up_logging(app: Celery, node: str) -> None:
     )
 
 
+class Backends:
+    """Result backends for greenlets. Celery makes one for each thread, which a greenlet is here: those of tasks that have
+    ended serve the next, so that not each task connects anew."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app: Any = app
+        self._free: list[Any] = []
+
+    def lend(self) -> None:
+        """Gives this greenlet a backend that no other uses, if there is one."""
+        if self._free:
+            self._app._backend = self._free.pop()
+
+    def take_back(self) -> None:
+        backend = self._app._backend
+        if backend is not None and not backend.thread_safe:
+            self._free.append(backend)
+
+
 class Tasks:
     """The tasks of an app in this process."""
 
@@ -311,6 +330,7 @@ class Tasks:
         self._tools: dict[str, TaskTool] = {}
         self._settings: dict[str, Any] | None = None
         self._changing = threading.Lock()
+        self._backends: Backends | None = None
 
     def start(self) -> None:
         """In a worker, before its first task: what the pool of Celery's worker does in each of its processes."""
@@ -322,6 +342,7 @@ class Tasks:
             bridge(task)
         if is_gevent_here():
             part_producers(app)
+            self._backends = Backends(app)
         trace.setup_worker_optimizations(app, node)
         state.reset_state()
         self._receiver = Receiver(app, node)
@@ -355,7 +376,11 @@ class Tasks:
                 self._apply(settings)
             if meta.get("revoked"):
                 state.revoked.add(envelope["headers"]["id"])
+            if self._backends is not None:
+                self._backends.lend()
             self._take(receiver, envelope, meta)
+            if self._backends is not None:  # one of a task that was stopped may have been in use
+                self._backends.take_back()
         finally:
             CURRENT.reset(token)
         return directive(outcome)

@@ -55,6 +55,15 @@ def test_canvases_run_to_their_ends(running: Any) -> None:
     assert outcome(running.replaced.delay(4)) == 5
 
 
+def test_tasks_share_connections_to_the_result_backend(running: Any) -> None:
+    def connections() -> int:
+        return running.app.backend.client.info("stats")["total_connections_received"]
+
+    tasks, before = 60, connections()
+    assert [outcome(running.add.delay(nr, 1)) for nr in range(tasks)] == list(range(1, tasks + 1))
+    assert connections() - before < tasks / 2
+
+
 def test_large_and_nested_canvases_end(running: Any, tmp_path: Path) -> None:
     add, total = running.add, running.total
     assert outcome(celery.chord([add.s(nr, nr) for nr in range(1000)])(total.s())) == 999_000
