@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from benches.celery import BROKER, RESULTS
 from celery import Celery
+
+from benches.celery import BROKER, RESULTS
 from clutch.lab.drivers import marks
 
 app = Celery("bench", broker=os.environ[BROKER])
