@@ -299,8 +299,8 @@ def set_up_logging(app: Celery, node: str) -> None:
 
 
 class Backends:
-    """Result backends for greenlets. Celery makes one for each thread, which a greenlet is here. Those of tasks that have
-    ended serve the next, which need not connect."""
+    """Result backends for greenlets. Celery makes one for each thread, which a greenlet is here. Those of ended tasks
+    serve the next, which need not connect."""
 
     def __init__(self, app: Celery) -> None:
         self._app: Any = app
