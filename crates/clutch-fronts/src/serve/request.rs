@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::forwarded::Forwarded;
 use super::underscores::{Taken, Underscores};
 use super::validation::Refused;
-use crate::body::request::discard;
+use crate::body::request::{discard, read_on};
 use crate::codec::LAST;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
 use crate::net::connection::RawTarget;
@@ -143,7 +143,8 @@ pub(super) async fn take_ready(head: &Parts, mut body: Incoming, out: &mut Vec<u
     let small = body.size_hint().upper().is_some_and(|most| most <= INLINE_BYTES_MAX as u64);
     // A client that asked whether it should send is told so when its app reads.
     if !small || head.headers.contains_key(header::EXPECT) {
-        return Some(Rest::of(None, body));
+        let waits_to_be_asked = head.headers.contains_key(header::EXPECT);
+        return Some(Rest { waits_to_be_asked, ..Rest::of(None, body) });
     }
     match now(next_data(&mut body)).await.flatten() {
         Some(Ok(data)) if body.is_end_stream() => {
@@ -161,6 +162,8 @@ pub(super) struct Rest {
     waited: Duration,
     first: Option<Result<Bytes, hyper::Error>>,
     body: Incoming,
+    /// Its client sends it when it is told to, which reading does.
+    waits_to_be_asked: bool,
 }
 
 /// Limits of a request body.
@@ -175,7 +178,9 @@ pub(super) struct BodyLimits {
 /// has begun; the app learns that the client is gone.
 pub(super) async fn feed(input: Input, mut rest: Rest, limits: BodyLimits, fault: oneshot::Sender<Refused>) {
     match feed_all(&input, &mut rest, limits).await {
-        Ok(()) => {}
+        // Who was to be asked for the body, and never was, does not send it.
+        Ok(()) if rest.waits_to_be_asked => {}
+        Ok(()) => read_on(&mut rest.body, limits.silence).await,
         Err(refused) => {
             if fault.send(refused).is_err() {
                 input.feed(Codec::Empty, &[]);
@@ -219,11 +224,12 @@ async fn put_pieces(input: &Input, data: &[u8], last: bool) -> bool {
 
 impl Rest {
     fn of(first: Option<Result<Bytes, hyper::Error>>, body: Incoming) -> Rest {
-        Rest { came: 0, waited: Duration::ZERO, first, body }
+        Rest { came: 0, waited: Duration::ZERO, first, body, waits_to_be_asked: false }
     }
 
     /// Returns the bytes that have come, small pieces together. None: the body has ended.
     async fn next(&mut self, input: &Input, silence: Duration) -> Result<Option<Bytes>, Refused> {
+        self.waits_to_be_asked = false;
         let first = match self.first.take() {
             Some(first) => Some(Some(first)),
             None => now(next_data(&mut self.body)).await,
