@@ -65,6 +65,17 @@ def worker_of_celery(redis: RedisServer, *options: str, **more: str) -> Iterator
         yield worker
 
 
+@contextlib.contextmanager
+def beat(redis: RedisServer, *options: str, app: str = "celery_shop", **more: str) -> Iterator[Dispatcher]:
+    """`celery beat` of the app. `more`: of its environment."""
+    env = {**environment(), "PYTHONPATH": PYTHON_PATH, "SHOP_BROKER": broker_of(redis), **more}
+    schedule = ["--schedule", f"{redis.folder}/schedule", "--pidfile", ""]
+    command = [sys.executable, "-m", "celery", "-A", app, "beat", "--loglevel", "INFO", *schedule, *options]
+    with Dispatcher(redis.folder, command, env=env) as sender:
+        sender.err.wait("beat: Starting")
+        yield sender
+
+
 def outcome(result: Any) -> Any:
     """What a task has returned, or the exception that it has failed with."""
     try:

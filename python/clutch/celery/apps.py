@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import socket
@@ -69,7 +70,7 @@ def node_name(given: str | None = None) -> str:
 
 def store_url(app: Celery) -> str:
     """The URL of its broker as that of a store. Raises ConfigError where Clutch does not know the broker."""
-    connection = app.connection_for_read()
+    connection: Any = app.connection_for_read()
     scheme, place, told = server_of(app, connection)
     options = dict(connection.transport_options or {})
     told |= {
@@ -81,6 +82,24 @@ def store_url(app: Celery) -> str:
     }
     query = "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in told.items() if value != "")
     return f"{scheme}://{place}" + (f"?{query}" if query else "")
+
+
+def choose_broker(app: Celery) -> str | None:
+    """Lets the app in this process use the first of several brokers that answers, or else the first. Returns which."""
+    connection: Any = app.connection_for_read()
+    several = connection.alt or ()
+    if len(several) < 2 or connection.transport_cls == "sentinel":
+        return None
+    chosen = next((url for url in several if is_there(app.connection_for_read(url))), several[0])
+    app.conf.broker_read_url = app.conf.broker_write_url = chosen
+    return str(chosen)
+
+
+def is_there(connection: Any) -> bool:
+    with contextlib.suppress(*errors_of(connection)), connection:
+        connection.ensure_connection(max_retries=1, interval_start=0)
+        return True
+    return False
 
 
 def server_of(app: Celery, connection: Any) -> tuple[str, str, dict[str, Any]]:
@@ -153,6 +172,7 @@ def declare(app: Celery, queues: list[str]) -> None:
 
 def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
     """What the dispatcher has to know of the app. `name`: of its node."""
+    broker = choose_broker(app)
     node = node_name(name)
     name_broadcasts(app, node)
     if queues:
@@ -173,7 +193,7 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
         "pool": pool_options(app),
         "strict": (app.conf.broker_transport_options or {}).get("queue_order_strategy") in ("priority", "sorted"),
         "soft_shutdown": app.conf.worker_soft_shutdown_timeout,
-        "notes": list(notes(app)),
+        "notes": list(notes(app, broker)),
     }
 
 
@@ -208,9 +228,11 @@ def pool_options(app: Celery) -> dict[str, Any]:
     return made
 
 
-def notes(app: Celery) -> Iterator[str]:
-    """What somebody who set the broker up may not expect."""
+def notes(app: Celery, broker: str | None) -> Iterator[str]:
+    """What somebody who set the broker up may not expect. `broker`: the one that was chosen of several."""
     given = app.connection_for_read().ssl
+    if broker is not None:
+        yield f"of several brokers {maybe_sanitize_url(broker)} is used until the next start"
     if given is True:
         yield "broker_use_ssl = True: kombu connects to Redis without TLS; write rediss://, or {'ssl_cert_reqs': …}"
     elif isinstance(given, Mapping) and "verify" in (tls_of(given) or {}):

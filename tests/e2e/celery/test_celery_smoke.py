@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from support.celery_house import node, outcome
-from support.clutch_process import soon
+from support.celery_house import broker_of, loaded, node, outcome
+from support.clutch_process import WAIT_SECONDS, soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
 celery = pytest.importorskip("celery")
+
+NODE = "shop@here"
 
 
 def queued(redis: RedisServer, queue: str = "celery") -> list[dict]:
@@ -84,3 +89,96 @@ def test_sigquit_has_the_grace_of_a_soft_shutdown(redis: RedisServer, shop: Modu
         guest.let_go("done")
         assert dispatcher.wait() == 0
     assert outcome(running) == "done"
+
+
+def is_online(shop: ModuleType) -> bool:
+    return bool(shop.app.control.inspect([NODE], timeout=1).ping())
+
+
+def asked(shop: ModuleType, what: str) -> Any:
+    return (getattr(shop.app.control.inspect([NODE], timeout=2), what)() or {}).get(NODE, [])
+
+
+def test_what_is_revoked_stays_so_over_a_restart_and_what_runs_is_not(redis: RedisServer, shop: ModuleType) -> None:
+    """The store keeps it, for as long as Celery's workers know it."""
+    options = "--workers", "1", "--node", NODE
+    with Rendezvous() as place:
+        with node(redis, *options) as dispatcher:
+            soon(lambda: is_online(shop))
+            running = shop.wait_at.delay(place.port)
+            guest = place.guest()
+            behind, later = shop.add.delay(1, 1), shop.add.apply_async((1, 1), countdown=3600)
+            for task in (running, behind, later):
+                task.revoke()
+            soon(lambda: {running.id, behind.id, later.id} <= set(asked(shop, "revoked")))
+            assert running.state == "PENDING", "it goes on"
+            dispatcher.terminate()
+            dispatcher.err.wait("SIGTERM: stopping")
+            guest.let_go("done")
+            assert dispatcher.wait() == 0
+        assert outcome(running) == "done"
+        with node(redis, *options):
+            assert "TaskRevokedError" in repr(outcome(behind))
+            assert "TaskRevokedError" in repr(outcome(later))
+            assert outcome(shop.add.delay(2, 2)) == 4
+            soon(lambda: count(redis) == 1)  # what was revoked is dropped when it is due, as by Celery
+
+
+def test_tasks_are_revoked_by_their_stamps(redis: RedisServer, shop: ModuleType) -> None:
+    """Also those that run, if they are to be terminated."""
+    with node(redis, "--workers", "2", "--node", NODE), Rendezvous() as place:
+        soon(lambda: is_online(shop))
+        stamped = {"stamped_headers": ["customer"], "customer": "7"}
+        running, other = shop.wait_at.apply_async((place.port,), **stamped), shop.wait_at.delay(place.port)
+        guests = place.guests(2)
+        behind = shop.add.apply_async((1, 1), **stamped)
+        shop.app.control.revoke_by_stamped_headers({"customer": ["7"]}, terminate=True)
+        assert "TaskRevokedError" in repr(outcome(running))
+        assert "TaskRevokedError" in repr(outcome(behind))
+        assert "TaskRevokedError" in repr(outcome(shop.add.apply_async((1, 1), **stamped)))
+        assert outcome(shop.add.delay(2, 2)) == 4
+        for guest in guests:
+            guest.let_go("done")
+        assert outcome(other) == "done"
+
+
+def holders(redis: RedisServer) -> list[str]:
+    """Runners with a lease."""
+    return redis.ask("HKEYS", "clutch.celery:renewals").split()
+
+
+def test_a_task_of_another_hour_is_kept_over_restarts(redis: RedisServer, shop: ModuleType) -> None:
+    options = "--workers", "1", "--node", NODE
+    tasks = [shop.add.apply_async((nr, nr), countdown=3600) for nr in range(3)]
+    for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+        with node(redis, *options, "--lease", "1s") as dispatcher:
+            soon(lambda: {one["request"]["id"] for one in asked(shop, "scheduled")} == {task.id for task in tasks})
+            soon(lambda: all(f":{dispatcher.process.pid}:" in one for one in holders(redis)))
+            dispatcher.process.send_signal(how)
+            dispatcher.wait()
+    assert [message["headers"]["id"] for message in reversed(queued(redis))] == [task.id for task in tasks]
+    assert redis.ask("HLEN", "unacked").strip() == "0"
+
+
+@pytest.mark.parametrize("profile", ["process", "thread"])
+def test_clients_and_commands_in_many_threads(redis: RedisServer, shop: ModuleType, profile: str) -> None:
+    """Commands are answered under load."""
+    sizes = ["--workers", "2"] if profile == "process" else ["--profile", "thread", "--workers", "1", "--threads", "8"]
+    with node(redis, *sizes, "--node", NODE), ThreadPoolExecutor(9) as threads:
+        soon(lambda: is_online(shop))
+        sending = [threads.submit(lambda: [shop.add.delay(nr, 1) for nr in range(50)]) for _ in range(8)]
+        answers = threads.submit(lambda: [asked(shop, what) for what in ("stats", "active", "registered") * 3])
+        sent = [task for one in sending for task in one.result(WAIT_SECONDS)]
+        assert all(answer for answer in answers.result(WAIT_SECONDS)[::3])
+        assert [outcome(task) for task in sent] == [nr + 1 for nr in range(50)] * 8
+
+
+def test_of_several_brokers_one_that_answers_is_served(redis: RedisServer, tmp_path: Path) -> None:
+    with RedisServer(tmp_path, "second") as second:
+        urls = f"{broker_of(redis)};{broker_of(second)}"
+        redis.kill()
+        more = {"SHOP_BROKER": urls, "SHOP_BACKEND": broker_of(second)}
+        with loaded(second) as shop, node(second, "--workers", "1", "--node", NODE, **more) as dispatcher:
+            assert "of several brokers" in dispatcher.err.text
+            assert outcome(shop.add.delay(1, 1)) == 2
+            soon(lambda: is_online(shop))

@@ -18,7 +18,7 @@ from support import rendezvous
 
 BROKER = os.environ["SHOP_BROKER"]
 
-app = Celery("shop", broker=BROKER, backend=BROKER)
+app = Celery("shop", broker=BROKER, backend=os.environ.get("SHOP_BACKEND", BROKER))
 app.conf.broker_transport_options = {"visibility_timeout": float(os.environ.get("SHOP_VISIBILITY", "3600"))}
 app.conf.result_extended = True
 if "SHOP_NEWS" in os.environ:
@@ -230,3 +230,8 @@ def on_process(**_: Any) -> None:
 @app.task
 def seen() -> list[str]:
     return SEEN
+
+
+@app.task(bind=True)
+def note_sender(self: Any, path: str) -> None:
+    write(path, str(self.request.headers["celery_beat_task"] if self.request.headers else self.request.celery_beat_task))

@@ -583,9 +583,9 @@ impl Store for Celery {
         self.link.run(&LEAVE, |cmd| {
             cmd.arg(&runner.name);
         })?;
-        // Peers know nothing of what waits outside of its queue.
+        // Peers know nothing of what waits outside of its queue, where the last one is the next.
         while self.is_alone()? {
-            let mut cmd = redis::cmd("ZRANGE");
+            let mut cmd = redis::cmd("ZREVRANGE");
             cmd.arg(self.own_key("scheduled")).arg(0).arg(PAGE - 1);
             let tags = texts(self.link.query(&cmd)?);
             if tags.is_empty() {
