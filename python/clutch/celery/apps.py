@@ -91,7 +91,7 @@ def choose_broker(app: Celery) -> str | None:
     if len(several) < 2 or connection.transport_cls == "sentinel":
         return None
     chosen = next((url for url in several if is_there(app.connection_for_read(url))), several[0])
-    app.conf.broker_read_url = app.conf.broker_write_url = chosen
+    app.conf.update(broker_read_url=chosen, broker_write_url=chosen)
     return str(chosen)
 
 

@@ -367,6 +367,7 @@ class Fleet:
         consumer.add_task_queue = self.add_queue
         consumer.cancel_task_queue = self.cancel_queue
         self.heart: Any = None
+        self.was_ready = False
         self.beside: Any = app.connection_for_write()
         self.looked_at = 0.0
         self.revoked: set[str] = set()
@@ -376,6 +377,10 @@ class Fleet:
     # ---- its life
 
     def connect(self, connection: Any) -> None:
+        if self.heart is not None:  # of the connection before, which was lost
+            self.timer.cancel(self.heart.tref)
+            self.heart = None
+            self.consumer.event_dispatcher.connection.release()
         self.consumer.connection = connection
         # One of its own: what waits for messages has an answer to come.
         self.beside.release()
@@ -402,7 +407,9 @@ class Fleet:
             listener.consume()
         self.heart = Heart(self.timer, self.consumer.event_dispatcher)
         self.heart.start()
-        signals.worker_ready.send(sender=self.consumer)
+        if not self.was_ready:
+            signals.worker_ready.send(sender=self.consumer)
+            self.was_ready = True
         self.look()
 
     def hear_broadcasts(self, channel: Any) -> None:

@@ -130,6 +130,8 @@ class Slot:
         if timeout:
             current._channel.limit(max(1, round(timeout * 1000)))
         answer = traced(target, args, kwargs or {}, soft_timeout, timeout_callback)
+        if outcome.malformed is not None:
+            return  # it was refused, and has not run
         failed, value, _ = answer
         if failed:
             error = value.exception
@@ -138,6 +140,13 @@ class Slot:
             store_failure(args, outcome.failed, value)
         elif callback is not None:
             callback(answer)
+
+
+def on_internal_error(exception: BaseException, **_: Any) -> None:
+    """Notes what the tracer has refused, of which it tells nobody."""
+    outcome = CURRENT.get(None)
+    if outcome is not None and isinstance(exception, InvalidTaskError):
+        outcome.malformed = exception
 
 
 def traced(
@@ -344,6 +353,7 @@ class Tasks:
             part_producers(app)
             self._backends = Backends(app)
         trace.setup_worker_optimizations(app, node)
+        signals.task_internal_error.connect(on_internal_error)
         state.reset_state()
         self._receiver = Receiver(app, node)
         signals.worker_process_init.send(sender=node)
@@ -398,6 +408,7 @@ class Tasks:
         try:
             if failure is None or (failure["kind"] in BLAMELESS and self._runs_again(envelope, failure, rescues)):
                 receiver.receive(message)
+                self._tell_refused(message)
             else:
                 self._fail(message, failure, rescues)
         except Exception as error:
@@ -409,6 +420,16 @@ class Tasks:
                 return
             logger.exception("cannot run a message; its headers: %r", message.headers)
             outcome.malformed = error
+            tell_failure(self.app, message, error)
+
+    def _tell_refused(self, message: Any) -> None:
+        """Tells of what Celery tells nobody: what the tracer has refused, and a task that wants to be back in its queue
+        and was acknowledged when it began."""
+        outcome = CURRENT.get()
+        error = outcome.failed
+        if outcome.has_begun and outcome.malformed is not None:
+            tell_failure(self.app, message, outcome.malformed)
+        elif isinstance(error, Reject) and error.requeue and not outcome.requeue:
             tell_failure(self.app, message, error)
 
     def _apply(self, settings: dict[str, Any]) -> None:

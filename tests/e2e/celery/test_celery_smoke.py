@@ -150,7 +150,7 @@ def holders(redis: RedisServer) -> list[str]:
 def test_a_task_of_another_hour_is_kept_over_restarts(redis: RedisServer, shop: ModuleType) -> None:
     options = "--workers", "1", "--node", NODE
     tasks = [shop.add.apply_async((nr, nr), countdown=3600) for nr in range(3)]
-    for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+    for how in (signal.SIGKILL, signal.SIGTERM):
         with node(redis, *options, "--lease", "1s") as dispatcher:
             soon(lambda: {one["request"]["id"] for one in asked(shop, "scheduled")} == {task.id for task in tasks})
             soon(lambda: all(f":{dispatcher.process.pid}:" in one for one in holders(redis)))

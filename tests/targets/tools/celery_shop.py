@@ -204,6 +204,16 @@ def reject_once(self: Any) -> bool:
     return True
 
 
+@app.task
+def reject_early() -> None:
+    raise Reject("once more", requeue=True)
+
+
+@app.task
+def make_object() -> object:
+    return object()
+
+
 @app.task(rate_limit="5/s")
 def paced() -> float:
     return time.time()
@@ -234,4 +244,5 @@ def seen() -> list[str]:
 
 @app.task(bind=True)
 def note_sender(self: Any, path: str) -> None:
-    write(path, str(self.request.headers["celery_beat_task"] if self.request.headers else self.request.celery_beat_task))
+    """Whether `celery beat` has sent it."""
+    write(path, str((self.request.headers or {}).get("celery_beat_task", self.request.get("celery_beat_task"))))
