@@ -17,7 +17,7 @@ use crate::store::{Led, RENEWALS, Schedule, Tick, Upkeep};
 
 /// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
 /// for a time before the next that was known. With short leases it is less, so that enough looks fall into one.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which others try to lead: the gap when the leader has left. The same holds for it.
 pub(crate) const LEAD_INTERVAL: Duration = Duration::from_millis(375);
@@ -70,6 +70,9 @@ pub struct Maintenance {
     leads: bool,
     lead_at: Instant,
     look_at: Instant,
+    /// Longest time between two looks while there is no news.
+    quiet_interval: Duration,
+    looked_at: Instant,
     /// The store could not be had: first it is tried to lead.
     is_lost: bool,
 }
@@ -82,6 +85,8 @@ impl Maintenance {
         Maintenance {
             lease,
             look_interval,
+            quiet_interval: look_interval,
+            looked_at: now,
             lead_interval: LEAD_INTERVAL.min(lease / LOOKS_MIN),
             cron,
             leases: Observer::default(),
@@ -90,6 +95,18 @@ impl Maintenance {
             look_at: now,
             is_lost: false,
         }
+    }
+
+    /// Looks less often while there is no news, since the store tells of all that a leader has to know ([`Self::arrived`]).
+    /// `lease`: that of the runners.
+    pub fn quiet(mut self, interval: Duration, lease: Duration) -> Maintenance {
+        self.quiet_interval = interval.min(lease / LOOKS_MIN).max(self.look_interval);
+        self
+    }
+
+    /// There is news in the store: the next look is as soon after the last as it may be.
+    pub fn arrived(&mut self) {
+        self.look_at = self.look_at.min(self.looked_at + self.look_interval);
     }
 
     /// Returns the lease as leader.
@@ -134,7 +151,7 @@ impl Maintenance {
                     self.look_at = now;
                 }
                 // Until now, it has looked as often as one that did not lead, or did.
-                let interval = if self.leads { self.look_interval } else { self.lead_interval };
+                let interval = if self.leads { self.quiet_interval } else { self.lead_interval };
                 self.leases.looked(led.leases, sent, interval);
                 self.leads = led.leads;
                 self.cron.ask_again();
@@ -144,16 +161,17 @@ impl Maintenance {
             Performed::Looked { upkeep, ticks, now: then, sent } => {
                 // Who has only come with ticks was told of no lease.
                 if self.leads {
-                    self.leases.looked(upkeep.leases, sent, self.look_interval);
+                    self.leases.looked(upkeep.leases, sent, self.quiet_interval);
                 }
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
                 let is_more = [upkeep.staged, upkeep.rescued, upkeep.passed].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| millis_until(due, then));
-                let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { self.look_interval };
+                let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { self.quiet_interval };
                 let wait = if is_more { Duration::ZERO } else { due.unwrap_or(longest).min(longest) };
                 // What is due at once and was not staged is due to a clock that went back: not without a pause.
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);
+                self.looked_at = now;
             }
             Performed::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
@@ -230,6 +248,22 @@ mod tests {
         // Another may be enqueued meanwhile that is due before.
         one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000, now), now);
         assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
+    }
+
+    #[test]
+    fn without_news_a_leader_looks_less_often() {
+        let now = Instant::now();
+        let mut one = Maintenance::new(LEASE, Cron::default(), now).quiet(Duration::from_millis(700), LEASE);
+        one.on(led(true, now), now);
+        one.on(looked(Upkeep::default(), 0, now), now);
+        assert_eq!(one.step(now, 0), Duty::Wait(now + Duration::from_millis(700)));
+        one.arrived();
+        assert_eq!(one.step(now, 0), Duty::Wait(now + LOOK_INTERVAL));
+        one.on(looked(Upkeep { next_due: Some(40), ..Upkeep::default() }, 0, now), now);
+        one.arrived();
+        assert_eq!(one.step(now, 0), Duty::Wait(now + Duration::from_millis(40)));
+        let short = Maintenance::new(LEASE, Cron::default(), now).quiet(LEASE, LEASE);
+        assert_eq!(short.quiet_interval, LEASE / LOOKS_MIN, "enough looks fall into a lease");
     }
 
     #[test]

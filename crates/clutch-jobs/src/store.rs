@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::job::{self, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State};
 use crate::leases::{Lapsed, Lease};
+use crate::maintenance::LOOK_INTERVAL;
 
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
@@ -437,6 +438,12 @@ pub trait Store: Send + Sync {
 
     /// Something that notices new jobs, also those of other programs.
     fn watch(&self) -> Result<Box<dyn Watch>>;
+
+    /// Longest time between two looks of its leader while its watch tells nothing. Longer than usual where that tells of
+    /// all that may become due.
+    fn quiet_interval(&self) -> Duration {
+        LOOK_INTERVAL
+    }
 
     /// Interval at which a runner with this lease renews it.
     fn renewal(&self, lease: Duration) -> Duration {

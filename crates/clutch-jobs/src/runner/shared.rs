@@ -137,6 +137,8 @@ struct Counts {
 /// Orders to the threads.
 #[derive(Default)]
 struct Orders {
+    /// The store has told of something since the leader has looked.
+    has_news: bool,
     /// Once it stops: until when it waits for what runs.
     stopping: Option<Instant>,
     /// Somebody waits for the queues to be counted.
@@ -218,6 +220,20 @@ impl Shared {
     /// A second stop can only hurry the first.
     pub(super) fn stop(&self, until: Instant) {
         self.order(|orders| orders.stopping = Some(orders.stopping.map_or(until, |set| set.min(until))));
+    }
+
+    /// Waits until a time, news of the store, or the stop. Whether there was news since it was asked last.
+    fn pause_for_news(&self, until: Instant) -> bool {
+        let is_over = |orders: &Orders| orders.stopping.is_some() || orders.has_news;
+        let (mut orders, _) = self.ordered.wait_until(self.orders.lock(), until, is_over);
+        std::mem::take(&mut orders.has_news)
+    }
+
+    fn arrived(&self) {
+        self.inbox.put(Note::Arrived);
+        if !std::mem::replace(&mut self.orders.lock().has_news, true) {
+            self.ordered.notify_all();
+        }
     }
 
     /// Waits until a time, or the stop.
@@ -359,7 +375,7 @@ impl Shared {
                 Some(watch) => watch.wait(WATCH_WAIT),
             };
             match waited {
-                Ok(true) => self.inbox.put(Note::Arrived),
+                Ok(true) => self.arrived(),
                 Ok(false) => {}
                 Err(_) => {
                     watch = None;
@@ -406,9 +422,10 @@ impl Shared {
     }
 
     pub(super) fn look_after(&self) {
-        let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
+        let (lease, cron) = (self.config.lease, Cron::new(self.config.cron.clone()));
+        let mut machine = Maintenance::new(lease, cron, Instant::now()).quiet(self.store.quiet_interval(), lease);
         let runner = new_runner(machine.lease());
-        let mut is_failing = false;
+        let (mut is_failing, mut has_news) = (false, false);
         let mut heirs = self.config.folder.clone().filter(|_| self.store.settles_for_others()).map(Heirs::new);
         let mut inherit_at = Instant::now();
         let (mut schedules_at, mut cron_watch) = (inherit_at, CronWatch::default());
@@ -433,6 +450,7 @@ impl Shared {
                     led.map(|led| Performed::Led { led, sent })
                 }
                 Duty::Look { limit } => {
+                    has_news = false;
                     let now = self.store.now();
                     let (ticks, lapsed) = (machine.ticks(now), machine.lapsed());
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, &lapsed, now);
@@ -443,7 +461,14 @@ impl Shared {
                     looked.map(|upkeep| Performed::Looked { upkeep, ticks, now, sent })
                 }
                 Duty::Wait(until) => {
-                    self.pause(if heirs.is_some() { until.min(inherit_at) } else { until }.min(schedules_at));
+                    let until = if heirs.is_some() { until.min(inherit_at) } else { until }.min(schedules_at);
+                    // Once there is news, more of it changes nothing until the next look.
+                    if has_news {
+                        self.pause(until);
+                    } else if self.pause_for_news(until) {
+                        has_news = true;
+                        machine.arrived();
+                    }
                     continue;
                 }
             };

@@ -47,6 +47,9 @@ const SWEEP: Duration = Duration::from_secs(100);
 /// Life of the lock that whoever sweeps takes, as kombu's.
 const SWEEP_LOCK_MS: u64 = 300_000;
 
+/// Longest time between two looks of its leader while nothing changes.
+const QUIET: Duration = Duration::from_secs(3);
+
 /// Most messages that are read at a time.
 const PAGE: usize = 500;
 
@@ -655,13 +658,17 @@ impl Store for Celery {
     fn watch(&self) -> Result<Box<dyn Watch>> {
         let (asking, listening) = (self.link.connect()?, self.link.connect()?);
         let wanted = Wanted {
-            always: ["due", "failing"].map(|name| self.own_key(name)),
+            always: ["due", "failing", "scheduled"].map(|name| self.own_key(name)),
             settings: self.own_key(&format!("settings:{}", self.address.node)),
             keys: self.keys.clone(),
         };
         let watch = Tracked::new(asking, listening, wanted);
         let watch = watch.map_err(|error| self.link.told(&error))?;
         Ok(Box::new(watch))
+    }
+
+    fn quiet_interval(&self) -> Duration {
+        QUIET
     }
 
     fn renewal(&self, lease: Duration) -> Duration {

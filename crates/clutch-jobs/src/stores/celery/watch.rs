@@ -26,8 +26,8 @@ const CHANNEL: &str = "__redis__:invalidate";
 
 /// What is looked at.
 pub(super) struct Wanted {
-    /// Lists that are always looked at, and those that somebody asks for.
-    pub always: [String; 2],
+    /// Keys that are always looked at, and lists that somebody asks for.
+    pub always: [String; 3],
     pub keys: Arc<Mutex<BTreeSet<String>>>,
     /// Text that is news when it changes.
     pub settings: String,
@@ -69,21 +69,19 @@ impl Tracked {
         Ok(tracked)
     }
 
-    /// Looks at all lists, and so hears of their next changes. Whether one has something.
+    /// Looks at all keys, and so hears of their next changes. Whether one is there.
     fn look(&mut self) -> RedisResult<bool> {
         self.known.clone_from(&self.wanted.keys.lock());
         self.looked_at = Instant::now();
         let mut looks = redis::pipe();
         looks.cmd("GET").arg(&self.wanted.settings);
-        for key in self.wanted.always.iter().chain(&self.known) {
-            looks.cmd("LLEN").arg(key);
-        }
+        looks.cmd("EXISTS").arg(&self.wanted.always).arg(&self.known);
         self.asking.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
         let mut found = looks.query::<Vec<Value>>(&mut self.asking)?.into_iter();
         let settings = found.next().and_then(text);
         let is_told = self.settings != settings;
         self.settings = settings;
-        Ok(is_told || found.filter_map(parsed::<u64>).any(|length| length > 0))
+        Ok(is_told || found.next().and_then(parsed::<u64>) > Some(0))
     }
 
     /// Whether the server has told something within this time.
