@@ -27,6 +27,7 @@ LIMITS = {
     "write_timeout": "1s",
     "keep_alive": "2s",
     "timeout": "2s",
+    "silence": "2s",
     "connections_max": "30",
     "access_log": "-",
     "access_log_format": "json",

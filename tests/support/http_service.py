@@ -35,6 +35,7 @@ LIMITS = {
     "unix_mode": 0o666,
     "threads": 1,
     "timeout_ms": None,
+    "silence_ms": None,
     "disconnect": "tell",
     "root_path": "",
     "headers_max": 100,

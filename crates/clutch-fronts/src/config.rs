@@ -148,8 +148,10 @@ pub struct ServeConfig {
     pub unix_mode: u32,
     /// Threads that speak HTTP.
     pub threads: usize,
-    /// Until the head of the response, then of the app's silence while the client is ready. None: no limit.
-    pub timeout_ms: Option<u64>,
+    /// Until the head of the response.
+    pub timeout_ms: Timeout,
+    /// Longest pause between the parts of a response while the client is ready. None: no limit.
+    pub silence_ms: Option<u64>,
     pub disconnect: Disconnect,
     /// The app's `root_path` and `SCRIPT_NAME`.
     pub root_path: String,
@@ -175,6 +177,23 @@ pub struct ServeConfig {
     pub header_map: HeaderMap,
     /// Names of such headers that those peers may set; `*`: any.
     pub forwarder_headers: Vec<String>,
+}
+
+/// Limit until a response begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Timeout {
+    /// In milliseconds. None: no limit.
+    After(Option<u64>),
+    ByApp(ByApp),
+}
+
+/// As the app's interface has it elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ByApp {
+    /// 30 s for a WSGI app, none for an ASGI app.
+    Auto,
 }
 
 /// Policy for headers with an underscore in their name.

@@ -12,14 +12,15 @@ mod request;
 mod response;
 mod streams;
 mod trouble;
+mod unanswered;
 mod underscores;
 mod validation;
 mod websocket;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
@@ -34,10 +35,11 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
-use self::body::AppBody;
+use self::body::{AppBody, Silence};
 use self::forwarded::{Forwarded, Trust};
 use self::request::{BodyLimits, Origin, Rules};
 use self::streams::OpenStream;
+use self::unanswered::Unanswered;
 use self::underscores::{Taken, Underscores};
 use self::validation::Refused;
 use self::websocket::{Handshake, Session};
@@ -47,7 +49,7 @@ use crate::account::trace::trace_of;
 use crate::body::request::discard;
 use crate::codec::HEAD;
 use crate::codec::http::request_flag;
-use crate::config::ServeConfig;
+use crate::config::{ByApp, ServeConfig, Timeout};
 use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::listen::Access;
@@ -57,6 +59,9 @@ use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
+
+/// Limit until a response of a WSGI app begins, unless there is another: gunicorn's, which such apps are used to.
+const TIMEOUT_OF_WSGI: Duration = Duration::from_secs(30);
 
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
@@ -83,6 +88,8 @@ impl Start for ServeConfig {
             }
         }
         app.read_links(&threads[0]);
+        let (unanswered, warnings) = (Arc::downgrade(&app.unanswered), app.warnings.clone());
+        threads[0].handle().spawn(unanswered::watch(app.name().to_owned(), unanswered, pool.clone(), warnings));
         Ok(Arc::new(ServeFront { context: context.clone(), accepting, app, pool, threads: Mutex::new(threads) }))
     }
 }
@@ -125,7 +132,9 @@ struct App {
     batch: Arc<Batch>,
     function: FunctionId,
     config: ServeConfig,
-    timeout: Option<Duration>,
+    /// By the app's interface, once it is known.
+    timeout_by_app: OnceLock<Option<Duration>>,
+    unanswered: Arc<Unanswered>,
     body_limits: BodyLimits,
     connections: Connections,
     tls: Option<Tls>,
@@ -142,7 +151,6 @@ impl App {
     fn new(pool: Arc<Pool>, config: ServeConfig, context: &Context) -> io::Result<App> {
         // The app has no name of its own: it is all that its pool runs.
         let function = pool.function(Codec::Name, b"", "request");
-        let timeout = config.timeout_ms.map(Duration::from_millis);
         let body_limits = BodyLimits {
             bytes_max: config.body_bytes_max,
             silence: Duration::from_millis(config.connection.body_timeout_ms),
@@ -162,7 +170,8 @@ impl App {
             batch,
             function,
             config,
-            timeout,
+            timeout_by_app: OnceLock::new(),
+            unanswered: Arc::default(),
             body_limits,
             connections,
             tls,
@@ -177,6 +186,25 @@ impl App {
     /// As in `[fronts.NAME]`.
     fn name(&self) -> &str {
         &self.connections.figures.front
+    }
+
+    /// Until a response begins.
+    fn timeout(&self) -> Option<Duration> {
+        match self.config.timeout_ms {
+            Timeout::After(limit) => limit.map(Duration::from_millis),
+            Timeout::ByApp(ByApp::Auto) => match self.timeout_by_app.get() {
+                Some(limit) => *limit,
+                None => {
+                    let interface = self.pool.status().image.get("interface")?.as_str()?.to_owned();
+                    *self.timeout_by_app.get_or_init(|| (interface == "wsgi").then_some(TIMEOUT_OF_WSGI))
+                }
+            },
+        }
+    }
+
+    fn silence(&self) -> Option<Silence> {
+        let most = self.config.silence_ms.map(Duration::from_millis)?;
+        Some(Silence { most, front: self.name().to_owned(), warnings: self.warnings.clone() })
     }
 
     /// Reads what comes before HTTP on a connection, and decides which HTTP it speaks.
@@ -290,6 +318,7 @@ impl App {
         let body = request::take_ready(head, body, &mut payload).await;
         let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
         turn.account().queued(exchange.queue_time());
+        let waits = self.unanswered.wait(exchange.id());
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
@@ -302,8 +331,9 @@ impl App {
                 }
             }
         };
+        drop(waits);
         let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
-        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout, self.name()))
+        shown.unwrap_or_else(|| response::of(first, exchange, self.silence(), self.name()))
     }
 
     /// A WebSocket, when the app accepts it; else its answer is as to any request.
@@ -327,7 +357,7 @@ impl App {
                 self.open_websocket(upgrade, exchange, permit.clone());
                 handshake.granted(answer)
             }
-            _ => response::of(first, exchange, self.timeout, self.name()),
+            _ => response::of(first, exchange, self.silence(), self.name()),
         }
     }
 
@@ -368,7 +398,7 @@ impl App {
         at_work: Option<OpenStream>,
     ) -> Exchange {
         let trace = trace_of(&head.headers, &self.pool);
-        let left = self.timeout.map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
+        let left = self.timeout().map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let held = at_work.map(|stream| Box::new(stream) as Box<dyn Send>);
         let terms = Terms { disconnect: self.config.disconnect, describe: request::describe, held, ..Terms::default() };

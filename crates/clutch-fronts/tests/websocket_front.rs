@@ -7,7 +7,7 @@ use std::time::Duration;
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::config::{ConnectionConfig, HeaderMap, ServeConfig};
+use clutch_fronts::config::{ConnectionConfig, HeaderMap, ServeConfig, Timeout};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::pool::facts::WorkDrained;
@@ -34,7 +34,8 @@ fn serve() -> ServeConfig {
         connection: ConnectionConfig { head_bytes_max: 64 << 10, ..connection() },
         unix_mode: 0o666,
         threads: 1,
-        timeout_ms: None,
+        timeout_ms: Timeout::After(None),
+        silence_ms: None,
         disconnect: Disconnect::Tell,
         root_path: String::new(),
         headers_max: 100,

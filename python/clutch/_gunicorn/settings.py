@@ -175,7 +175,8 @@ SETTINGS = (
     Setting("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
            "Add a random number of requests, up to this many, to --max-requests of each worker. [default: 0]"),
     Setting("timeout", ("-t", "--timeout"), SECONDS,
-           "Maximum time until a response starts, and between its parts; 0: no limit. [default: 30]"),
+           "Maximum time until a response starts, and between its parts; 0: no limit. [default: none, and for a WSGI "
+           "app 30 until it starts]"),
     Setting("graceful_timeout", ("--graceful-timeout",), SECONDS,
            "How long a shutdown or reload waits for running requests. [default: 30]"),
     Setting("keepalive", ("--keep-alive",), SECONDS,

@@ -281,7 +281,12 @@ def _recycling(serve: Serve, given: Mapping[str, Given], places: Places) -> None
 
 def _times(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
     """0 is no limit for the timeout and no pings at all, no time at all for the others."""
-    for name, place in (("timeout", "front.timeout"), ("ws_ping_interval", "front.ping_interval")):
+    places_of = (
+        ("timeout", "front.timeout"),
+        ("timeout", "front.silence"),
+        ("ws_ping_interval", "front.ping_interval"),
+    )
+    for name, place in places_of:
         if (time := given.get(name)) is not None:
             places.put(place, "none" if time.value is None else time.value, time.source)
     if (grace := given.get("graceful_timeout")) is not None:

@@ -190,7 +190,9 @@ def said_by(error: failure.SaysItAll) -> str:
 
 def load_profile(image: Image) -> Profile:
     """The profile of the pool."""
-    return profile_module(image).make({**image.shape, "served": image.app})
+    return profile_module(image).make(
+        {**image.shape, "served": image.app, "tasks_given": image.options.get("tasks_given", False)}
+    )
 
 
 def profile_module(image: Image) -> types.ModuleType:

@@ -49,6 +49,7 @@ from clutch.config.values import (
     TARGETS,
     TEXT,
     TEXTS,
+    TIMEOUT,
     VARIABLES,
     ZONE,
     Kind,
@@ -297,9 +298,12 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("unix_mode", MODE, "0666", "Permissions of the Unix sockets in `bind`.", "unix_mode"),
     Option("threads", whole(1, 256), None,
            "Dispatcher threads that handle HTTP.", "threads", "one for every four usable CPUs"),
-    Option("timeout", or_none(DURATION), "30s",
-           "Maximum time until the response starts, and between its parts; not counted while waiting for the client, "
-           "nor in event streams.", "timeout_ms"),
+    Option("timeout", TIMEOUT, "auto",
+           "Maximum time until the response starts, not counted while waiting for the client; `auto`: 30s for a WSGI "
+           "app, none for an ASGI app.", "timeout_ms"),
+    Option("silence", or_none(DURATION), "none",
+           "Maximum pause between the parts of a response that has begun, not counted while waiting for the client, "
+           "nor in event streams.", "silence_ms"),
     Option("disconnect", choice("tell", "cancel"), "tell",
            "When the client disconnects: tell the app, or cancel the request.", "disconnect"),
     Option("root_path", ROOT_PATH, "",

@@ -125,7 +125,10 @@ def _decide(name: str, given: dict[str, Any], place: str, use: Use, around: Surr
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min
     core["package_path"] = PACKAGE_PATH if python.path == sys.executable else None
-    core["launch"] |= _launch(core, folder, use) | {"profile_given": "profile" in given}
+    core["launch"] |= _launch(core, folder, use) | {
+        "profile_given": "profile" in given,
+        "tasks_given": "tasks" in given,
+    }
     return PoolSpec(name, values, python, core, warnings, folder)
 
 

@@ -391,6 +391,14 @@ FRACTION = Kind("fraction", "a number from 0 to 1", _fraction)
 DURATION = Kind(
     "duration", 'seconds as a number, or text such as "250ms", "30s", "5m", "1h", "1d"', _duration, core=_ms
 )
+TIMEOUT = replace(
+    or_none(DURATION),
+    name="duration by app",
+    allowed=f'{DURATION.allowed}, "none", or "auto": by the app',
+    parse=lambda value: value if value == "auto" else or_none(DURATION).parse(value),
+    core=lambda value: value if value == "auto" else _ms(value),
+    names=("auto",),
+)
 INTERVAL = Kind(
     "interval", 'seconds from 1 up as a number, or text such as "30s", "5m", "1h", "1d"', _interval, core=_ms
 )

@@ -432,7 +432,7 @@ def test_failure_42_an_app_that_never_answers(served: Served, rendezvous: Rendez
     rendezvous.guest().wait_gone()
     served.serving.err.wait(
         r"WARNING the deadline passed after \d+\.\d+ s, while GET /silent ran in worker \w+/\d, "
-        r"and had not begun its response \(fronts.serve.timeout\)"
+        r"and had not begun its response \(--timeout, fronts.serve.timeout\)"
     )
     served.serving.err.wait("in silent")
     (line,) = served.logged()
@@ -446,6 +446,8 @@ def test_failure_42_an_app_that_falls_silent(served: Served, rendezvous: Rendezv
     rendezvous.guest().wait_gone()
     (line,) = served.logged()
     assert (line["status"], line["bytes"], line["end"]) == (200, 4, "timeout")
+    served.serving.err.wait(r"WARNING fronts.serve: a response was cut off after a pause of 2 s between its parts")
+    served.serving.err.wait("in silent_later")
     served.check()
 
 

@@ -146,8 +146,8 @@ def tls(certificate: str, key: str, **more: str) -> dict[str, str | None]:
 
 FRONT_SETTINGS = {
     "-t 5": {"timeout_ms": 5000},
-    "--timeout 0": {"timeout_ms": None},
-    "--timeout 2.5": {"timeout_ms": 2500},
+    "--timeout 0": {"timeout_ms": None, "silence_ms": None},
+    "--timeout 2.5": {"timeout_ms": 2500, "silence_ms": 2500},
     "--keep-alive 5": {"keep_alive_ms": 5000, "connection_requests_max": None},
     "--keep-alive 0": {"keep_alive_ms": 75_000, "connection_requests_max": 1},
     "--access-logfile -": {"access_log": "-"},

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use clutch_host::Warnings;
 use clutch_pool::pool::{Exchange, Part};
-use clutch_pool::work::Outcome;
+use clutch_pool::work::{Expired, Outcome, Refusal};
 use clutch_wire::region::Lease;
 use clutch_wire::{Failure, Payload};
 use hyper::body::{Frame, SizeHint};
@@ -57,6 +58,25 @@ impl hyper::body::Body for AppBody {
     }
 }
 
+/// Limit of the pauses between the parts of a response.
+pub(super) struct Silence {
+    pub(super) most: Duration,
+    pub(super) front: String,
+    pub(super) warnings: Arc<Warnings>,
+}
+
+impl Silence {
+    fn tell(&self, expired: &Expired) {
+        self.warnings.tell("silence", || {
+            let (front, most, stacks) = (&self.front, self.most.as_secs_f64(), expired.stacks.trim_end());
+            format!(
+                "fronts.{front}: a response was cut off after a pause of {most} s between its parts (--timeout, \
+                 fronts.{front}.silence)\n{stacks}"
+            )
+        });
+    }
+}
+
 /// A body whose parts come one by one.
 pub(super) struct Produced {
     exchange: Exchange,
@@ -66,9 +86,11 @@ pub(super) struct Produced {
     left: Option<u64>,
     /// Credit for the part that was taken last; it is given back when the client has room for the next.
     owed: u32,
-    silence: Option<(Duration, Pin<Box<Sleep>>)>,
+    silence: Option<(Silence, Pin<Box<Sleep>>)>,
     /// The client is ready for more, and that time is measured.
     waits: bool,
+    /// Its time is over: it ends as soon as its worker has told where it is.
+    expires: bool,
     ended: bool,
     broken: Option<BrokenOff>,
 }
@@ -80,11 +102,24 @@ impl Produced {
         first: Bytes,
         length: Option<u64>,
         owed: u32,
-        silence_max: Option<Duration>,
+        silence: Option<Silence>,
     ) -> Produced {
-        let silence = silence_max.map(|most| (most, Box::pin(tokio::time::sleep(most))));
+        let silence = silence.map(|silence| {
+            let sleep = Box::pin(tokio::time::sleep(silence.most));
+            (silence, sleep)
+        });
         let first = Some(first).filter(|first| !first.is_empty());
-        Produced { exchange, first, left: length, owed, silence, waits: false, ended: false, broken: None }
+        Produced {
+            exchange,
+            first,
+            left: length,
+            owed,
+            silence,
+            waits: false,
+            expires: false,
+            ended: false,
+            broken: None,
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
@@ -138,14 +173,18 @@ impl Produced {
 
     /// The client is ready, and the app says nothing.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
-        let Some((most, sleep)) = &mut self.silence else { return Poll::Pending };
+        let Some((Silence { most, .. }, sleep)) = &mut self.silence else { return Poll::Pending };
+        if self.expires {
+            return Poll::Pending;
+        }
         if !std::mem::replace(&mut self.waits, true) {
             sleep.as_mut().reset(Instant::now() + *most);
         }
         while sleep.as_mut().poll(context).is_ready() {
             if !self.exchange.waits_for_client() && !self.exchange.is_untimed() {
-                self.exchange.stop();
-                return self.break_off(End::Timeout, context);
+                self.expires = true;
+                self.exchange.expire();
+                return Poll::Pending;
             }
             // It is the client who is silent, and that has a limit of its own; or somebody who debugs.
             sleep.as_mut().reset(Instant::now() + *most);
@@ -167,6 +206,12 @@ impl Produced {
             Part::End(Outcome::Value(payload)) if payload.form == LAST => {
                 self.ended = true;
                 Some(Ok(bytes_of(payload)))
+            }
+            Part::End(Outcome::Refused(Refusal::Expired(expired))) => {
+                if let Some((silence, _)) = &self.silence {
+                    silence.tell(&expired);
+                }
+                Some(Err(BrokenOff(End::Timeout)))
             }
             // It says itself when a body is whole: an end without that word is none.
             Part::End(Outcome::Failure(failure)) if matches!(*failure, Failure::WorkerLost { .. }) => {

@@ -1,7 +1,5 @@
 //! From what came of a request to what its client gets.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal, Where};
@@ -10,7 +8,7 @@ use hyper::ext::ReasonPhrase;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use super::body::{AppBody, Produced, bytes_of};
+use super::body::{AppBody, Produced, Silence, bytes_of};
 use crate::account::Fate;
 use crate::account::figures::End;
 use crate::body::problem::RETRY_AFTER_S;
@@ -18,7 +16,7 @@ use crate::codec::HEAD;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
 
 /// The response that the first part of an answer makes. `front`: its name.
-pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>, front: &str) -> Response<AppBody> {
+pub(super) fn of(first: Part, mut exchange: Exchange, silence: Option<Silence>, front: &str) -> Response<AppBody> {
     match first {
         Part::End(Outcome::Value(payload)) if payload.form == HEAD => match read(payload) {
             Some((mut response, _, body)) => {
@@ -41,9 +39,9 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
                         if is_endless {
                             exchange.mark_endless();
                         }
-                        let silence_max = silence_max.filter(|_| !is_endless);
+                        let silence = silence.filter(|_| !is_endless);
                         let length = response.headers().get(CONTENT_LENGTH).and_then(length);
-                        AppBody::Produced(Box::new(Produced::new(exchange, body, length, owed, silence_max)))
+                        AppBody::Produced(Box::new(Produced::new(exchange, body, length, owed, silence)))
                     };
                     response
                 }
@@ -165,12 +163,13 @@ fn of_refusal(refusal: &Refusal, front: &str) -> Response<AppBody> {
     match refusal {
         Refusal::Expired(expired) if expired.at == Where::Running => {
             let stacks = &expired.stacks;
-            let words = format!("{expired}, and had not begun its response (fronts.{front}.timeout)\n{stacks}");
+            let words =
+                format!("{expired}, and had not begun its response (--timeout, fronts.{front}.timeout)\n{stacks}");
             let words = words.trim_end().to_owned();
             with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
         }
         Refusal::Expired(expired) => {
-            let words = format!("{expired} (fronts.{front}.timeout)");
+            let words = format!("{expired} (--timeout, fronts.{front}.timeout)");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
         // Not for now: whoever asks again gets another one that somebody may not want.

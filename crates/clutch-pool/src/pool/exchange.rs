@@ -297,6 +297,15 @@ impl Exchange {
         self.pool().lift_deadline(self.id);
     }
 
+    pub fn id(&self) -> WorkId {
+        self.id
+    }
+
+    /// Its time is over now: it ends as work whose deadline has passed.
+    pub fn expire(&self) {
+        self.pool().set_deadline(self.id, Instant::now());
+    }
+
     /// The app waits for the input of its client.
     pub fn waits_for_client(&self) -> bool {
         self.inbound.clock.lock().stands

@@ -31,7 +31,7 @@ from clutch._worker.profiles.base import (
     send_all_on_loop,
     show,
 )
-from clutch._worker.profiles.blocking import allow_threads
+from clutch._worker.profiles.blocking import allow_threads, threads_for
 
 try:
     import uvloop
@@ -40,9 +40,11 @@ except ImportError:
 
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int, served: Served | None) -> None:
+    def __init__(self, threads: int, tasks: int, served: Served | None, blocking: int) -> None:
+        """`blocking`: threads of each loop for code that blocks."""
         self.threads = threads
         self.tasks = tasks
+        self.blocking = blocking
         self.served = served
         self.first: Loop | None = None
 
@@ -100,6 +102,7 @@ class Loop:
         self.first = first or self
         self.others: list[Loop] = []
         self.tasks = profile.tasks
+        self.blocking = profile.blocking
         self.is_only = profile.threads == 1
         self.running: set[asyncio.Task[None]] = set()
         # Calls whose code runs on a loop, and so stops when its task is cancelled. Shared, as `waiting` is.
@@ -153,7 +156,7 @@ class Loop:
     async def _start(self) -> Lifecycle | None:
         self.loop = asyncio.get_running_loop()
         self.starter = _core.EagerStarter(self.loop, self.is_only)
-        allow_threads(self.tasks)
+        allow_threads(self.blocking)
         life = None
         if self.served is not None and self.served.lifecycle is not None:
             life = self.served.lifecycle()
@@ -411,4 +414,5 @@ def is_async_function(function: Any) -> bool:
 
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"])
+    blocking = threads_for(shape["tasks"], shape.get("tasks_given", False))
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"], blocking)

@@ -12,13 +12,18 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-THREADS_MIN = 40
-"""anyio's default, on which apps rely: one request may need several threads, some waiting for others."""
+THREADS = 40
+"""anyio's default, on which apps rely: one request may need several threads, some waiting for others, and what they
+use, such as connections of a pool, is meant for so many."""
 
 
-def allow_threads(tasks: int) -> None:
-    """Allows a thread for each concurrent request of this loop: none that has begun waits for another one's thread."""
-    count = max(THREADS_MIN, tasks)
+def threads_for(tasks: int, is_given: bool) -> int:
+    """How many threads so many concurrent requests have: more only where somebody has asked for so many requests."""
+    return max(THREADS, tasks) if is_given else THREADS
+
+
+def allow_threads(count: int) -> None:
+    """Allows this loop so many threads."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(count, thread_name_prefix="clutch-blocking"))
     to_thread = sys.modules.get("anyio.to_thread")
     if to_thread is not None:

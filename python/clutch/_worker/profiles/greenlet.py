@@ -33,7 +33,7 @@ from clutch._worker.profiles.base import (
     send_all_on_loop,
     show,
 )
-from clutch._worker.profiles.blocking import allow_threads
+from clutch._worker.profiles.blocking import allow_threads, threads_for
 from clutch.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Hub:
         life = self.served.lifecycle()
 
         async def start() -> None:
-            allow_threads(self.tasks)
+            allow_threads(threads_for(self.tasks, is_given=True))  # they are greenlets
             await life.start()
 
         self._on_loop(start())
