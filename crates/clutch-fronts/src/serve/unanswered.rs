@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const ASKED_MAX: usize = 3;
 const STACKS_WAIT: Duration = Duration::from_secs(2);
 
+/// Most lines of a worker's stacks that are shown.
+const STACK_LINES_MAX: usize = 60;
+
 #[derive(Debug, Default)]
 pub(super) struct Unanswered(Mutex<BTreeMap<WorkId, Waiting>>);
 
@@ -79,7 +82,7 @@ pub(super) async fn watch(front: String, unanswered: Weak<Unanswered>, pool: Arc
 }
 
 fn words(front: &str, pool: &str, what: &str, time: Duration, stacks: &[(u32, String)]) -> String {
-    let stacks = stacks.iter().map(|(nr, stacks)| format!("\nworker {pool}/{nr}:\n{}", stacks.trim_end()));
+    let stacks = stacks.iter().map(|(nr, stacks)| format!("\nworker {pool}/{nr}:\n{}", cut(stacks, pool, *nr)));
     format!(
         "fronts.{front}: {what} has run for {:.0} s and has not begun its response; it goes on, since no limit is set \
          (-t 60 ends such requests with 504){}",
@@ -88,9 +91,26 @@ fn words(front: &str, pool: &str, what: &str, time: Duration, stacks: &[(u32, St
     )
 }
 
+/// The first lines: a worker may run hundreds of requests, all waiting at the same place.
+fn cut(stacks: &str, pool: &str, nr: u32) -> String {
+    let stacks = stacks.trim_end();
+    match stacks.match_indices('\n').nth(STACK_LINES_MAX) {
+        None => stacks.to_owned(),
+        Some((at, _)) => format!("{}\n… (clutch stack {pool}/{nr} shows all)", &stacks[..at]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_stacks_are_cut() {
+        let lines = |count| (0..count).map(|nr| format!("line {nr}\n")).collect::<String>();
+        assert_eq!(cut(&lines(STACK_LINES_MAX), "web", 0).lines().count(), STACK_LINES_MAX);
+        let long = cut(&lines(1000), "web", 0);
+        assert!(long.ends_with("… (clutch stack web/0 shows all)") && long.lines().count() < STACK_LINES_MAX + 3);
+    }
 
     #[test]
     fn each_that_takes_long_is_told_of_once_and_none_that_was_answered() {
