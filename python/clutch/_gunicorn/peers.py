@@ -64,7 +64,6 @@ OURS = "the dispatcher speaks HTTP, in threads of its own"
 DEFAULT = "this is the default"
 
 WITHOUT_EFFECT = (
-    WithoutEffect("--loop", "uvloop is used if it is installed"),
     WithoutEffect("--http", "HTTP/1.1 and HTTP/2 are always available"),
     WithoutEffect("--http2", "HTTP/1.1 and HTTP/2 are always available", False),
     WithoutEffect("--ws", "WebSockets are always available"),

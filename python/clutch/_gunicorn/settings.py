@@ -151,6 +151,8 @@ CERTIFICATES = Kind(
 INTERFACE = Kind("interface", ", ".join(INTERFACES), _one_of({word: word for word in INTERFACES}), names=INTERFACES)
 HEADER_MAPS = ("drop", "refuse", "dangerous")
 HEADER_MAP = Kind("word", ", ".join(HEADER_MAPS), _one_of({word: word for word in HEADER_MAPS}), names=HEADER_MAPS)
+LOOPS = ("auto", "asyncio", "uvloop")
+LOOP = Kind("loop", ", ".join(LOOPS), _one_of({word: word for word in LOOPS}), names=LOOPS)
 LIFESPAN = Kind("lifespan", ", ".join(LIFESPANS), _one_of({word: word for word in LIFESPANS}), names=LIFESPANS)
 LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
 
@@ -227,6 +229,9 @@ SETTINGS = (
            "Maximum number of header lines in a request. [default: 100]", "front.headers_max"),
     Setting("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
            "Raise the limit of the request head, which is limited as a whole (64 KB)."),
+    Setting("asgi_loop", ("--asgi-loop", "--loop"), LOOP,
+           "Event loop of an async app: auto, asyncio or uvloop. [default: auto: uvloop if it is installed]",
+           "pool.loop"),
     Setting("interface", ("--interface",), INTERFACE,
            "Interface of the app: auto, asgi, asgi3, asgi2, wsgi, or asginl (asgi without lifespan). [default: auto]"),
     Setting("asgi_lifespan", ("--lifespan", "--asgi-lifespan"), LIFESPAN,
@@ -315,7 +320,6 @@ REFUSED = (
     Refused("permit_unconventional_http_method", ("--permit-unconventional-http-method",), STRICT, False),
     Refused("permit_unconventional_http_version", ("--permit-unconventional-http-version",), STRICT, False),
     Refused("casefold_http_method", ("--casefold-http-method",), STRICT, False),
-    Refused("asgi_loop", ("--asgi-loop",), "uvloop is used if it is installed; remove the flag"),
     Refused("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",),
             "tell the app of a disconnect, or stop it: --set fronts.serve.disconnect=cancel"),
     Refused("dirty_apps", ("--dirty-app",), DIRTY),

@@ -191,7 +191,12 @@ def said_by(error: failure.SaysItAll) -> str:
 def load_profile(image: Image) -> Profile:
     """The profile of the pool."""
     return profile_module(image).make(
-        {**image.shape, "served": image.app, "tasks_given": image.options.get("tasks_given", False)}
+        {
+            **image.shape,
+            "served": image.app,
+            "loop": image.options.get("loop", "auto"),
+            "tasks_given": image.options.get("tasks_given", False),
+        }
     )
 
 

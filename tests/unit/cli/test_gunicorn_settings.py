@@ -687,7 +687,7 @@ def test_variables_of_other_servers_are_named() -> None:
         "UVICORNISH": "x",
     }
     assert made_with_warnings(environ=environ)[1] == [
-        "GRANIAN_LOOP is not read: uvloop is used if it is installed; remove it",
+        "GRANIAN_LOOP is not read: use --loop",
         "GRANIAN_NEW is not read: remove it",
         "GRANIAN_SSL_CERTIFICATE is not read: use --certfile",
         "UVICORN_PORT is not read: use -b HOST:PORT, -b unix:PATH or -b fd://N",

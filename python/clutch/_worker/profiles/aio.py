@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
@@ -32,6 +33,7 @@ from clutch._worker.profiles.base import (
     show,
 )
 from clutch._worker.profiles.blocking import allow_threads, threads_for
+from clutch.errors import ConfigError
 
 try:
     import uvloop
@@ -40,11 +42,12 @@ except ImportError:
 
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int, served: Served | None, blocking: int) -> None:
-        """`blocking`: threads of each loop for code that blocks."""
+    def __init__(self, threads: int, tasks: int, served: Served | None, blocking: int, loop: str) -> None:
+        """`blocking`: threads of each loop for code that blocks. `loop`: the library that the loops are of."""
         self.threads = threads
         self.tasks = tasks
         self.blocking = blocking
+        self.new_loop = loop_factory(loop)
         self.served = served
         self.first: Loop | None = None
 
@@ -57,14 +60,20 @@ class AsyncProfile:
     def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
         first = self.first = Loop(self, worker)
         first.others = [Loop(self, worker, first) for _ in range(self.threads - 1)]
-        others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
+        serving = ((loop.serve(), self.new_loop) for loop in first.others)
+        others = [threading.Thread(target=run_loop, args=args, daemon=True) for args in serving]
         for other in others:
             other.start()
-        run_loop(first.serve(ready, others))
+        run_loop(first.serve(ready, others), self.new_loop)
 
 
-def run_loop(serving: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+NewLoop = Callable[[], asyncio.AbstractEventLoop] | None
+NESTING = "nest_asyncio"
+"""Runs a loop inside of itself, which uvloop's do not bear."""
+
+
+def run_loop(serving: Coroutine[Any, Any, None], new_loop: NewLoop) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         loop = runner.get_loop()
         served = loop.create_task(serving)
         while not served.done():
@@ -74,8 +83,13 @@ def run_loop(serving: Coroutine[Any, Any, None]) -> None:
         served.result()
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    return uvloop.new_event_loop if uvloop is not None else None
+def loop_factory(name: str) -> NewLoop:
+    """None: asyncio's own. Raises ConfigError for a library that is not installed."""
+    if name == "uvloop" and uvloop is None:
+        raise ConfigError('loop = "uvloop": uvloop is not installed: pip install uvloop; allowed: auto, asyncio')
+    if name == "asyncio" or uvloop is None or (name == "auto" and NESTING in sys.modules):
+        return None
+    return uvloop.new_event_loop
 
 
 class Threads(ThreadPoolExecutor):
@@ -205,7 +219,8 @@ class Loop:
 
     def _poll(self) -> list[_core.Call]:
         """Return calls that have arrived and not started. Those that may start at once have, and most have ended."""
-        if self.served is None or not self.served.is_eager:
+        # What starts here is inside of this turn's callback, which a loop that is run again within would enter again.
+        if self.served is None or not self.served.is_eager or NESTING in sys.modules:
             return _core.poll(self.worker)
         started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
         for call, task in started:
@@ -415,4 +430,4 @@ def is_async_function(function: Any) -> bool:
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
     blocking = threads_for(shape["tasks"], shape.get("tasks_given", False))
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"], blocking)
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"], blocking, shape.get("loop", "auto"))
