@@ -28,6 +28,7 @@ CONNECTION = {
     "keep_alive_ms": 75_000,
     "access_log": None,
     "access_log_format": "text",
+    "access_log_skip": [],
     "tls": None,
 }
 LIMITS = {

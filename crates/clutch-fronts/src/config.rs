@@ -22,6 +22,8 @@ pub struct ConnectionConfig {
     /// `-`: standard output, or a path. None: no access log.
     pub access_log: Option<String>,
     pub access_log_format: LogFormat,
+    /// Paths whose requests are not in the log if they succeed; with `/*` at the end, all below.
+    pub access_log_skip: Vec<String>,
     pub tls: Option<TlsConfig>,
 }
 

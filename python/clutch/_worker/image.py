@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import logging
 import os
 import re
 import sys
@@ -192,6 +193,7 @@ class Image:
                 self.script.load_early()
             if self.options.get("app"):
                 self._take_app(self.options["app"])
+                self._check_filters()
             else:
                 self.tasks = tasks_of(self.found, self.shape)
             if self.options.get("validate"):
@@ -201,6 +203,16 @@ class Image:
         if not self._makes_instance():
             self._find_marked(self.found)
             self._check_queues(self.options.get("queues") or ())
+
+    def _check_filters(self) -> None:
+        """Tells who sets up the access log of another server that it is none of theirs."""
+        for name in ("uvicorn.access", "gunicorn.access"):
+            logger = logging.root.manager.loggerDict.get(name)
+            if isinstance(logger, logging.Logger) and (logger.filters or logger.handlers):
+                self.warnings.append(
+                    f"filters and handlers of the logger {name} have no effect: the access log is Clutch's own; "
+                    "--access-log-skip /health leaves paths out of it"
+                )
 
     def _check_patched(self) -> None:
         """Checks for code that gevent has patched: it waits in a hub, which only the main thread has. Raises LoadError

@@ -247,6 +247,11 @@ ACCESS_LOG_FORMAT = Option(
     "Format of the access log: text, json, or a line with gunicorn's atoms.", "connection.access_log_format",
     "`json` with `--log-format json`, else `text`",
 )
+ACCESS_LOG_SKIP = Option(
+    "access_log_skip", TEXTS, [],
+    'Paths whose requests are not in the access log if they succeed; with `/*` at the end, all below: `["/health"]`.',
+    "connection.access_log_skip",
+)
 
 CONNECTION = (
     Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "connection.head_bytes_max"),
@@ -260,6 +265,7 @@ CONNECTION = (
     Option("keep_alive", DURATION, "75s", "Close an idle connection after this time.", "connection.keep_alive_ms"),
     ACCESS_LOG,
     ACCESS_LOG_FORMAT,
+    ACCESS_LOG_SKIP,
     *TLS,
 )
 """Options of all fronts that speak HTTP to clients, in one struct of the core: `ConnectionConfig`."""

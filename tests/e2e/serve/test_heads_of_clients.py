@@ -107,3 +107,12 @@ def test_a_name_binds_all_its_addresses(tmp_path: Path) -> None:
                 socket.create_connection((str(host), port), timeout=30).close()
             except OSError as error:
                 assert error.errno in (99, 97), "this machine has no such network"
+
+
+def test_paths_are_left_out_of_the_access_log_where_they_succeed(tmp_path: Path) -> None:
+    skip = '["/health", "/static/*"]'
+    with serve(tmp_path, "heads_app:asgi", access_log_skip=skip) as served:
+        for path in ("/health", "/health?full", "/static/a/b.css", "/healthy", "/static", "/health%"):
+            served.get(path)
+        assert [line["path"] for line in served.logged()] == ["/healthy", "/static", "/health%"]
+        served.serving.err.wait("filters and handlers of the logger uvicorn.access have no effect")

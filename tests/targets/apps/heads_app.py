@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
+
+# As many apps do it, with uvicorn in mind.
+logging.getLogger("uvicorn.access").addFilter(lambda record: "/health" not in record.getMessage())
 
 
 async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -390,6 +390,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
             "keep_alive_ms": 75_000,
             "access_log": None,
             "access_log_format": None,
+            "access_log_skip": [],
             "tls": None,
         },
         "unix_mode": 0o666,

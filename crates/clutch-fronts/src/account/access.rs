@@ -25,7 +25,7 @@ use self::format::Line;
 pub(crate) use self::record::{REQUEST_ID, Record};
 use super::Note;
 use super::figures::{End, Figures};
-use crate::config::LogFormat;
+use crate::config::{ConnectionConfig, LogFormat};
 use crate::net::peer::Peer;
 
 /// Records that wait to be written; more are dropped.
@@ -87,6 +87,7 @@ impl Note for Recorded {
 /// The access log of a front. Dropped, it writes what it has.
 pub(crate) struct AccessLog {
     line: Arc<Line>,
+    skip: Vec<String>,
     lines: Option<SyncSender<Message>>,
     backlog: Arc<Backlog>,
     figures: Arc<Figures>,
@@ -95,17 +96,15 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// `path`: `-` is standard output; none: there is no log.
-    pub(crate) fn open(
-        path: Option<&str>,
-        format: &LogFormat,
-        figures: &Arc<Figures>,
-    ) -> io::Result<Option<Arc<AccessLog>>> {
-        path.map(|path| AccessLog::begin(path, format, figures.clone()).map(Arc::new)).transpose()
+    /// Its path: `-` is standard output; none: there is no log.
+    pub(crate) fn open(config: &ConnectionConfig, figures: &Arc<Figures>) -> io::Result<Option<Arc<AccessLog>>> {
+        let path = config.access_log.as_deref();
+        let (format, skip) = (&config.access_log_format, &config.access_log_skip);
+        path.map(|path| AccessLog::begin(path, format, skip, figures.clone()).map(Arc::new)).transpose()
     }
 
-    fn begin(path: &str, format: &LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
-        let line = Arc::new(Line::new(format, &figures.front));
+    fn begin(path: &str, format: &LogFormat, skip: &[String], figures: Arc<Figures>) -> io::Result<AccessLog> {
+        let (line, skip) = (Arc::new(Line::new(format, &figures.front)), skip.to_vec());
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
@@ -116,7 +115,7 @@ impl AccessLog {
             writer.run(&records);
             drop(end);
         })?;
-        Ok(AccessLog { line, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
+        Ok(AccessLog { line, skip, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
     }
 
     /// Makes the record of a request that begins, with the fields that its line names.
@@ -125,6 +124,12 @@ impl AccessLog {
     }
 
     pub(crate) fn write(&self, mut record: Box<Record>) {
+        if !self.skip.is_empty()
+            && record.has_succeeded()
+            && record.path().is_some_and(|path| is_any_of(&self.skip, path))
+        {
+            return;
+        }
         record.ended_after = record.begun.elapsed();
         let bytes = record.weight();
         let has_room = self.backlog.take(bytes);
@@ -151,6 +156,15 @@ impl Drop for AccessLog {
         // A reader of standard output that has stopped reading does not hold the end up.
         let _ = self.ended.get_mut().recv_timeout(LAST_LINES);
     }
+}
+
+/// `/health` is itself, `/static/*` all below `/static/`.
+fn is_any_of(paths: &[String], path: &str) -> bool {
+    let is_it = |known: &String| match known.strip_suffix('*') {
+        Some(folder) if folder.ends_with('/') => path.starts_with(folder),
+        _ => known == path,
+    };
+    paths.iter().any(is_it)
 }
 
 fn output(path: &str, front: &str) -> io::Result<BufWriter<Box<dyn Write + Send>>> {

@@ -90,7 +90,7 @@ impl Connections {
             head_bytes_max: config.head_bytes_max,
             headers_max: HEADERS_MAX,
             streams_max: 0,
-            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            access_log: AccessLog::open(config, &figures)?,
             figures,
         })
     }

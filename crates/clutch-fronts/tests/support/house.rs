@@ -20,6 +20,7 @@ pub fn connection() -> ConnectionConfig {
         keep_alive_ms: 75_000,
         access_log: None,
         access_log_format: LogFormat::Text,
+        access_log_skip: Vec::new(),
         tls: None,
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn written(pieces: Vec<LogPiece>) -> (String, String) {
-        let log = AccessLog::begin("/dev/null", &LogFormat::Line(pieces), Figures::new("serve")).expect("a log");
+        let log = AccessLog::begin("/dev/null", &LogFormat::Line(pieces), &[], Figures::new("serve")).expect("a log");
         let request = Request::get("/a%20b?c=d")
             .header("x-id", "one\ttwo")
             .header("x-id", "three")

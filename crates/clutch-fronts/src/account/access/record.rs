@@ -157,6 +157,15 @@ impl Record {
         self.head_after = Some(self.begun.elapsed());
     }
 
+    /// Its client has the whole response, and that is no error.
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.end == End::Whole && self.status.is_some_and(|status| status < 400)
+    }
+
+    pub(super) fn path(&self) -> Option<&str> {
+        self.asked.as_ref().map(|asked| asked.path_and_query().0)
+    }
+
     /// Bytes that the client and the app have said.
     pub(super) fn weight(&self) -> usize {
         let of_response = self.response_headers.iter().flatten().map(|value| value.len()).sum::<usize>();
