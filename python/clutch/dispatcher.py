@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from clutch._dispatcher import logs
 from clutch._dispatcher.celery_node import Node, front_of, node_of, part_of
 from clutch._dispatcher.observer import Observer
-from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch._dispatcher.reload import Reloader, Watched, Watcher, import_watchfiles, watched_folders
 from clutch._dispatcher.schedules import next_ticks, unknown_tools
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
@@ -89,6 +89,8 @@ class Dispatcher:
         """The pools by name, once started."""
         self.nodes: dict[str, Node] = {}
         """Of fronts with a Celery app, those that were started before."""
+        self.watched = Watched()
+        """What a reload at changes of files looks at."""
         self._observer = observer or Observer()
         self._reload = reload
         self._tables = tables_of(self.config.file)
@@ -179,7 +181,8 @@ class Dispatcher:
         for announcer in self._announcers:
             announcer.start()
         if self._reload:
-            self._watcher = Watcher(watched_folders(self.config), self._reloader)
+            folders = self.watched.folders() or watched_folders(self.config)
+            self._watcher = Watcher(folders, self._reloader, self.watched)
 
     def _ask_nodes(self) -> None:
         """Makes fronts of jobs of those with a Celery app, by what it says."""

@@ -10,6 +10,7 @@ import glob
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ WATCH_STEP_MS = 20
 """How long files must be unchanged before a reload: editors save in several steps, milliseconds apart."""
 WATCH_TURN_MS = 200
 """How often the watch checks, while no file changes, whether it should end."""
+
+
+PYTHON = (".py", ".pyx", ".pyd")
+TEMPLATES = "templates"
 
 
 class Reloader:
@@ -118,11 +123,43 @@ class Reloader:
         return None
 
 
-class Watcher:
-    """Asks for a reload whenever Python files change below these folders."""
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Which files mean new code: Python's, `.env`, what is in folders named `templates`, and those that are included. A
+    pattern is a name (`*.yaml`, `gen_*.py`), or a path from here (`build`, `src/*.sql`), of a folder all below.
+    """
 
-    def __init__(self, folders: list[Path], reloader: Reloader) -> None:
+    dirs: tuple[str, ...] = ()
+    """Folders; empty: those of the config and the targets."""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def folders(self) -> list[Path]:
+        """Raises ConfigError for one that is none."""
+        for folder in self.dirs:
+            if not Path(folder).is_dir():
+                raise ConfigError(f"--reload-dir: {folder!r} is no folder; allowed: a folder that is there")
+        return [Path(folder).resolve() for folder in self.dirs]
+
+    def has(self, path: Path) -> bool:
+        if any(is_like(path, pattern) for pattern in self.exclude):
+            return False
+        if any(is_like(path, pattern) for pattern in self.include):
+            return True
+        return path.suffix in PYTHON or path.name.split(".")[:2] == ["", "env"] or TEMPLATES in path.parts
+
+
+def is_like(path: Path, pattern: str) -> bool:
+    whole = Path.cwd() / pattern
+    return path.match(pattern) or path == whole or whole in path.parents
+
+
+class Watcher:
+    """Asks for a reload whenever files that mean new code change below these folders."""
+
+    def __init__(self, folders: list[Path], reloader: Reloader, watched: Watched) -> None:
         self._folders = folders
+        self._watched = watched
         self._reloader = reloader
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clutch-watch", daemon=True)
@@ -134,9 +171,11 @@ class Watcher:
 
     def _run(self) -> None:
         watchfiles = import_watchfiles()
+        # Leaves out folders such as .git and node_modules, and what editors leave behind.
+        usual = watchfiles.DefaultFilter()
         changes = watchfiles.watch(
             *self._folders,
-            watch_filter=watchfiles.PythonFilter(),
+            watch_filter=lambda change, path: usual(change, path) and self._watched.has(Path(path)),
             step=WATCH_STEP_MS,
             rust_timeout=WATCH_TURN_MS,
             yield_on_timeout=True,

@@ -49,6 +49,9 @@ ALIASES = (
     Alias("--timeout-keep-alive", "keepalive"),
     Alias("--timeout-graceful-shutdown", "graceful_timeout"),
     Alias("--workers-kill-timeout", "graceful_timeout"),
+    Alias("--reload-paths", "reload_dirs"),
+    Alias("--reload-ignore-dirs", "reload_excludes"),
+    Alias("--reload-ignore-paths", "reload_excludes"),
     Alias("--ws-max-size", "websocket_max_message_size"),
     Alias("--uds-permissions", "unix_mode"),
     Alias("--ssl-certfile", "certfile"),
@@ -62,6 +65,8 @@ ALIASES = (
 
 OURS = "the dispatcher speaks HTTP, in threads of its own"
 DEFAULT = "this is the default"
+
+CHANGES = "changes are seen at once, when files have rested for 20 ms"
 
 WITHOUT_EFFECT = (
     WithoutEffect("--http", "HTTP/1.1 and HTTP/2 are always available"),
@@ -98,9 +103,11 @@ WITHOUT_EFFECT = (
     WithoutEffect("--no-factory", DEFAULT, False),
     WithoutEffect("--no-metrics", DEFAULT, False),
     WithoutEffect("--no-reload", DEFAULT, False),
+    WithoutEffect("--reload-delay", CHANGES),
+    WithoutEffect("--reload-tick", CHANGES),
+    WithoutEffect("--reload-ignore-worker-failure", "new code that does not start waits for the next save", False),
 )
 
-RELOADED = "--reload watches Python files; remove it"
 STATIC = "let a proxy serve files, or middleware (docs/serve/frameworks.md, Static files)"
 HEAD = "use --set fronts.serve.head_max=64KB"
 PASSWORD = "decrypt the key: openssl pkey -in KEY -out plain.key"
@@ -121,10 +128,6 @@ OF_OTHERS = (
     _of_uvicorn("--server-header", "no Server header is sent: let a middleware add it", False),
     _of_uvicorn("--no-date-header", "RFC 9110 requires a Date header; remove it", False),
     _of_uvicorn("--header", "let a middleware add headers"),
-    _of_uvicorn("--reload-dir", RELOADED),
-    _of_uvicorn("--reload-include", RELOADED),
-    _of_uvicorn("--reload-exclude", RELOADED),
-    _of_uvicorn("--reload-delay", RELOADED),
     _of_uvicorn("--limit-concurrency", "use --worker-connections N (at a time, per worker) and --backlog N (waiting)"),
     _of_uvicorn("--ssl-keyfile-password", PASSWORD),
     _of_uvicorn("--ssl-ciphers", RUSTLS),
@@ -153,12 +156,7 @@ OF_OTHERS = (
     _of_granian("--metrics-scrape-interval", PROMETHEUS),
     _of_granian("--metrics-address", PROMETHEUS),
     _of_granian("--metrics-port", PROMETHEUS),
-    _of_granian("--reload-paths", RELOADED),
-    _of_granian("--reload-ignore-dirs", RELOADED),
-    _of_granian("--reload-ignore-patterns", RELOADED),
-    _of_granian("--reload-ignore-paths", RELOADED),
-    _of_granian("--reload-tick", RELOADED),
-    _of_granian("--reload-ignore-worker-failure", RELOADED, False),
+    _of_granian("--reload-ignore-patterns", "use --reload-exclude PATTERN, such as gen_*.py"),
     _of_granian("--process-name", "use -n NAME for the pool's name, in logs and metrics"),
 )
 
@@ -189,6 +187,9 @@ KEYWORDS = {
     "chdir": "os.chdir",
     "pythonpath": "sys.path",
     "pidfile": "clutch serve --pid",
+    "reload_dirs": "clutch serve --reload-dir",
+    "reload_includes": "clutch serve --reload-include",
+    "reload_excludes": "clutch serve --reload-exclude",
 }
 ADDRESS_KEYWORDS = {"uds": 'bind="unix:PATH"', "fd": 'bind="fd:N"'}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clutch._dispatcher import logs
-from clutch._dispatcher.reload import import_watchfiles
+from clutch._dispatcher.reload import Watched, import_watchfiles
 from clutch._gunicorn.sources import Layers, read, setting_flags, typed_settings, without_effect
 from clutch._gunicorn.translation import SHORT_LINE, Serve, configure
 from clutch._process import log_config, signals
@@ -84,7 +84,14 @@ def command(
     own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
     server = Server(config, socket or config.control, watch, signals.OF_SERVE, own_pidfile, log_format)
     server.hint = hint_of_workers(layers, config)
+    server.dispatcher.watched = watched(layers)
     raise SystemExit(server.serve())
+
+
+def watched(layers: Layers) -> Watched:
+    """What `--reload` watches."""
+    includes = (*layers.value("reload_includes", ()), *layers.value("reload_extra_files", ()))
+    return Watched(layers.value("reload_dirs", ()), includes, layers.value("reload_excludes", ()))
 
 
 def hint_of_workers(layers: Layers, config: Config) -> str | None:

@@ -238,6 +238,21 @@ def test_the_request_after_a_save_waits_for_the_new_code(tmp_path: Path, rendezv
             assert connection.getresponse().read() == b"two 41"
 
 
+def test_what_is_watched_is_chosen(tmp_path: Path) -> None:
+    (tmp_path / "gen").mkdir()
+    write(tmp_path, ASGI)
+    with serve(
+        tmp_path, "--reload-exclude", "gen", "--reload-exclude", "note_*.py", "--reload-include", "*.yaml"
+    ) as terminal:
+        url_of(terminal)
+        for name in ("gen/one.py", "note_1.py", "read.me"):  # in one go with what comes then, if it were watched
+            write(tmp_path, "x = 1", name=name)
+        for name in ("rules.yaml", ".env", "other.py"):
+            write(tmp_path, "x: 2", name=name)
+            terminal.wait(rf"changed: [^\n]*{re.escape(name)}")
+        assert not re.search(r"changed: [^\n]*(one\.py|note_1|read\.me)", terminal.text)
+
+
 def test_an_error_in_the_code_is_shown_until_it_is_mended(tmp_path: Path) -> None:
     write(tmp_path, ASGI)
     with Serving(tmp_path, "web:app", "--reload", "-b", ANY_PORT) as server:

@@ -691,7 +691,7 @@ def test_variables_of_other_servers_are_named() -> None:
         "GRANIAN_NEW is not read: remove it",
         "GRANIAN_SSL_CERTIFICATE is not read: use --certfile",
         "UVICORN_PORT is not read: use -b HOST:PORT, -b unix:PATH or -b fd://N",
-        "UVICORN_RELOAD_DIR is not read: --reload watches Python files; remove it",
+        "UVICORN_RELOAD_DIR is not read: use --reload-dir",
         "UVICORN_WORKERS is not read: use --workers",
     ]
 
