@@ -32,7 +32,8 @@ def rows(size: Size) -> Rows:
     tasks = 4_000 if size.is_quick else 20_000
     cpu = (Line("cpu", unit="µs", title="CPU each"), Line("redis", unit="µs", title="CPU of the Redis each"))
     ours, theirs = servers_of_clutch(), {f"celery {pool}": celery("-P", pool) for pool in POOLS}
-    tuned = {f"tuned celery {pool}": celery("-P", pool, *TUNED) for pool in POOLS}
+    fastest = ("threads",) if size.is_quick else POOLS
+    tuned = {f"tuned celery {pool}": celery("-P", pool, *TUNED) for pool in fastest}
     kept = {"tasks": tasks // 2, "keeps_results": True}
     default = {OURS: ours[OURS]} if size.is_quick else ours
     return {
@@ -60,7 +61,7 @@ def rows(size: Size) -> Rows:
             ),
             default,
             theirs,
-            {"seconds": 8.0 if size.is_quick else 20.0},
+            {"seconds": 6.0 if size.is_quick else 20.0},
         ),
     }
 
@@ -101,7 +102,7 @@ def sleeps(size: Size) -> Rows:
     """Rows by what is asked of them."""
     ours = {OURS: clutch("--profile", "greenlet", "--workers", "1", "--tasks", SLOTS)}
     gevent, prefork = ({f"celery {pool}": celery("-P", pool, "-c", SLOTS)} for pool in ("gevent", "prefork"))
-    few, some = ((20,), (50,)) if size.is_quick else ((5, 10, 20), (50, 100))
+    some = (50,) if size.is_quick else (50, 100)
 
     def sleeping(slots: tuple[int, ...], tasks: int, theirs: Commands, memory: Mapping[str, Any] = {}) -> Row:
         limit = SLEEPS_LIMITS.get(slots[0], SLEEPS_LIMIT)
@@ -117,7 +118,7 @@ def sleeps(size: Size) -> Rows:
         return row(title, "sleeps", lines, ours, theirs, {"tasks": tasks}, loads=loads)
 
     return {
-        "sleeps-few": sleeping(few, 200, gevent | prefork),
+        **({} if size.is_quick else {"sleeps-few": sleeping((5, 10, 20), 200, gevent | prefork)}),
         "sleeps-some": sleeping(some, 1_000, gevent | prefork),
         **({} if size.is_quick else {"sleeps-250": sleeping((250,), 1_000, gevent)}),
         "sleeps-500": sleeping((500,), 1_000, gevent, at_most(MEMORY_LIMIT_MB)),
