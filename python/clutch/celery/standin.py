@@ -79,6 +79,10 @@ class Standin(Consumer):
         self.restart_count = -1
         self._maximum_prefetch_restored = True
 
+    def __repr__(self) -> str:
+        """Celery's asks its parts. Signals have the consumer as their sender, which people log."""
+        return f"<Consumer: {self.hostname} (running)>"
+
     def call_soon(self, p: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls it now: there is no loop to come back to."""
         return p(*args, **kwargs)

@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -505,17 +506,36 @@ def directive(outcome: Outcome) -> Any:
 
 
 def bridge(task: Any) -> None:
-    """Lets a task be `async def`: Celery's tracer calls it, and waits for what it returns."""
-    if not inspect.iscoroutinefunction(task.run):
-        return
-    run = task.run
+    """Lets a task be `async def`: Celery's tracer calls it, and waits for what it returns. `autoretry_for` has put a
+    function of its own before that of the app, and is to see what the coroutine raises."""
+    name = "_orig_run" if hasattr(task, "_orig_run") else "run"
+    setattr(task, name, bridged(task, getattr(task, name)))
+
+
+def bridged(task: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which waits for the coroutine it returns, be it `async def` or a decorated one."""
+    inner = wrapped_for_pydantic(run)
+    if inner is not None:  # Celery's wrapper is to see the model that the coroutine returns
+        inner.cell_contents = bridged(task, inner.cell_contents)
+        return run
+    task.is_coroutine = inspect.iscoroutinefunction(run)
 
     @functools.wraps(run)
     def waited(*args: Any, **kwargs: Any) -> Any:
-        return wait_for(run(*args, **kwargs), task)
+        returned = run(*args, **kwargs)
+        return wait_for(returned, task) if inspect.iscoroutine(returned) else returned
 
-    task.run = waited
-    task.is_coroutine = True
+    return waited
+
+
+def wrapped_for_pydantic(run: Any) -> types.CellType | None:
+    """Where Celery's wrapper of a task with `pydantic=True` has the function; None: this is another function."""
+    function = getattr(run, "__func__", run)
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_qualname.startswith("pydantic_wrapper."):
+        return None
+    found: types.CellType = function.__closure__[code.co_freevars.index("task_fun")]
+    return found
 
 
 class Step(greenlet or object):  # type: ignore[misc]
@@ -637,18 +657,46 @@ SOFT: ContextVar[SoftLimit | None] = ContextVar("clutch.celery.soft", default=No
 """The soft limit of the task."""
 
 
+class Limited:
+    """A coroutine in which SoftTimeLimitExceeded is raised, where it waits, when the limit passes."""
+
+    def __init__(self, coroutine: Any, soft: SoftLimit) -> None:
+        self._coroutine = coroutine
+        self._soft = soft
+        self._is_due = False
+
+    def __await__(self) -> Any:
+        task: Any = asyncio.current_task()
+        cancelled_before = task.cancelling()
+        seconds = max(0.0, self._soft.at - time.monotonic())
+        timer = task.get_loop().call_later(seconds, self._interrupt, task)
+        step = functools.partial(self._coroutine.send, None)
+        try:
+            while True:
+                waited = step()
+                try:
+                    value = yield waited
+                except BaseException as error:
+                    step = functools.partial(self._coroutine.throw, error)
+                else:
+                    step = functools.partial(self._coroutine.send, value)
+                if self._is_due:
+                    self._is_due = False
+                    if task.uncancel() <= cancelled_before:  # nobody else has cancelled it
+                        self._soft.tell()
+                        step = functools.partial(self._coroutine.throw, SoftTimeLimitExceeded())
+        except StopIteration as end:
+            return end.value
+        finally:
+            timer.cancel()
+
+    def _interrupt(self, task: asyncio.Task[Any]) -> None:
+        self._is_due = True
+        task.cancel()
+
+
 async def within_soft_limit(coroutine: Any, soft: SoftLimit | None) -> Any:
-    if soft is None:
-        return await coroutine
-    limit = asyncio.timeout(max(0.0, soft.at - time.monotonic()))
-    try:
-        async with limit:
-            return await coroutine
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        soft.tell()
-        raise SoftTimeLimitExceeded from None
+    return await (coroutine if soft is None else Limited(coroutine, soft))
 
 
 @contextlib.contextmanager

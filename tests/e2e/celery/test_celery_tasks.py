@@ -85,8 +85,15 @@ def test_tasks_are_coroutines(running: Any) -> None:
     sent = running.greet.delay("Ada")
     assert outcome(sent) == [sent.id, "hello Ada"]
     assert outcome(celery.group(running.greet.s(str(nr)) for nr in range(40))())[39][1] == "hello 39"
-    assert repr(outcome(running.wait_softly.delay())) == "SoftTimeLimitExceeded()"
+    assert outcome(running.wait_softly.delay()) == "tidied up"
+    assert repr(outcome(running.wait_softly_for_many.delay())) == "SoftTimeLimitExceeded()"
     assert outcome(running.greet.delay("Ada"))[1] == "hello Ada", "nothing is left of the limit"
+
+
+def test_what_celery_and_decorators_put_around_a_coroutine_works(running: Any) -> None:
+    assert outcome(running.connect_later.delay()) == 2
+    assert outcome(running.greet_decorated.delay("Ada")) == "hello Ada"
+    assert outcome(running.pack.delay(parcel={"count": 1})) == {"count": 2}
 
 
 def test_a_task_that_cannot_go_on_fails_and_hurts_no_other(running: Any) -> None:

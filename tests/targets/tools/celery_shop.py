@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from celery import Celery, signals, signature
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from kombu import Queue
 from kombu.common import Broadcast
+from pydantic import BaseModel
 
 from support import rendezvous
 
@@ -66,6 +69,39 @@ async def try_again_later(self: Any) -> int:
     if self.request.retries < 1:
         raise self.retry(countdown=0)
     return self.request.retries
+
+
+@app.task(bind=True, autoretry_for=(ConnectionError,), default_retry_delay=0, max_retries=3)
+async def connect_later(self: Any) -> int:
+    await asyncio.sleep(0)
+    if self.request.retries < 2:
+        raise ConnectionError("not yet")
+    return self.request.retries
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+@app.task
+@decorated
+async def greet_decorated(name: str) -> str:
+    await asyncio.sleep(0)
+    return f"hello {name}"
+
+
+class Parcel(BaseModel):
+    count: int
+
+
+@app.task(pydantic=True)
+async def pack(parcel: Parcel) -> Parcel:
+    await asyncio.sleep(0)
+    return Parcel(count=parcel.count + 1)
 
 
 @app.task
@@ -169,8 +205,14 @@ async def wait_softly() -> str:
     try:
         await asyncio.sleep(600)
     except SoftTimeLimitExceeded:
-        return "never: it comes when the coroutine is over"
+        await asyncio.sleep(0)  # it may wait in order to tidy up
+        return "tidied up"
     return "slept"
+
+
+@app.task(soft_time_limit=1)
+async def wait_softly_for_many() -> None:
+    await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
 
 
 @app.task(soft_time_limit=1)
