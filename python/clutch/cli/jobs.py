@@ -173,7 +173,7 @@ def if_unknown(jobs: Jobs, wanted: dict[str, Any]) -> str:
 @as_json
 def show(jobs: Jobs, job: str, as_json: bool) -> None:
     """Show everything about one job, with the tracebacks of its errors."""
-    found = jobs.get(job)
+    found = checked(lambda: jobs.get(job))
     if found is None:
         raise ClutchError(f"there is no job {job}")
     if as_json:
@@ -255,7 +255,7 @@ def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bo
 
 
 def retry_with(jobs: Jobs, job: str, given: Any, target: str | None) -> bool:
-    found = jobs.get(job)
+    found = checked(lambda: jobs.get(job))
     if found is None:
         return False
     unchecked = check_arguments(found, given, target, _core.JobStore.offers(jobs.url)["keywords"])
@@ -313,7 +313,7 @@ def holder_of_key(jobs: Jobs, job: Job) -> Job | None:
 
 def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
     is_meant = MEANT[name] if "state" not in chosen else lambda _: True
-    states = {job.id: job.state for job in jobs.each(**chosen) if is_meant(job)}
+    states = checked(lambda: {job.id: job.state for job in jobs.each(**chosen) if is_meant(job)})
     ids = list(states)
     if ids and not yes:
         what = ", ".join(f"{option} {value}" for option, value in chosen.items()) or "all of the store"

@@ -10,7 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from clutch import Jobs
+from clutch.cli import program
 from support.celery_house import broker_of, loaded, node, outcome
 from support.clutch_process import WAIT_SECONDS, soon
 from support.redis_server import RedisServer
@@ -48,6 +51,17 @@ def test_sigterm_lets_running_tasks_end_and_leaves_the_others_in_their_order(
     assert [message["headers"]["id"] for message in reversed(left)] == [one.id for one in behind]
     assert not any(message["headers"].get("redelivered") for message in left)
     assert redis.ask("HLEN", "unacked").strip() == "0"
+
+
+def test_who_runs_no_node_sees_the_queues_of_the_broker(redis: RedisServer, shop: ModuleType) -> None:
+    """Single tasks are shown by Celery, not as if there were none."""
+    jobs = Jobs(redis.url.replace("redis+unix", "celery+unix"))
+    for queue, priority in (("celery", 0), ("celery", 9), ("mails", 0)):
+        shop.add.apply_async((1, 2), queue=queue, priority=priority)
+    assert {name: queue.available for name, queue in jobs.stats().items()} == {"celery": 2, "mails": 1}
+    for typed in (["list"], ["show", "some-id"], ["delete", "--all", "--yes"]):
+        done = CliRunner().invoke(program, ["jobs", *typed, "--store", jobs.url])
+        assert (done.exit_code, "celery -A APP inspect active" in done.stderr) == (2, True), typed
 
 
 @pytest.mark.parametrize("how", ["SIGQUIT", "REMAP_SIGTERM", "grace", "twice"])

@@ -382,7 +382,7 @@ impl Celery {
         }
         let bindings = self.link.query(redis::cmd("SMEMBERS").arg(self.key(&format!("_kombu.binding.{exchange}"))))?;
         let parts = |binding: String| {
-            let mut parts = binding.split("\u{6}\u{16}").map(str::to_owned);
+            let mut parts = binding.split(BINDING).map(str::to_owned);
             Some((parts.next()?, parts.nth(1)?))
         };
         let found = texts(bindings).into_iter().filter_map(parts);
@@ -393,11 +393,36 @@ impl Celery {
         Ok(queues)
     }
 
+    /// The queues with tasks that anybody has declared, for those who take from none of them.
+    fn declared(&self) -> Result<Vec<String>> {
+        let (bindings, mut found, mut cursor) = (self.key("_kombu.binding."), BTreeSet::new(), "0".to_owned());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg("*_kombu.binding.*").arg("COUNT").arg(SCANNED);
+            let mut answer = list(self.link.query(&scan)?).into_iter();
+            cursor = answer.next().and_then(parsed).unwrap_or_else(|| "0".to_owned());
+            for key in texts(answer.next().unwrap_or(Value::Nil)).iter().filter(|key| key.starts_with(&bindings)) {
+                let of_exchange = texts(self.link.query(redis::cmd("SMEMBERS").arg(key))?);
+                found.extend(of_exchange.iter().filter_map(|one| one.split(BINDING).nth(2)).map(str::to_owned));
+            }
+            if cursor == "0" {
+                let has_tasks = |queue: &String| !queue.ends_with(".pidbox") && !queue.starts_with("celeryev.");
+                return Ok(found.into_iter().filter(has_tasks).collect());
+            }
+        }
+    }
+
     fn is_alone(&self) -> Result<bool> {
         let holders = parsed::<u64>(self.link.query(redis::cmd("HLEN").arg(self.own_key("renewals")))?);
         Ok(holders == Some(0))
     }
 }
+
+/// Between the parts of a binding: routing key, pattern and queue.
+const BINDING: &str = "\u{6}\u{16}";
+
+/// Keys that the server looks at in one step of a search.
+const SCANNED: usize = 1000;
 
 /// Kind of the error of a message that Celery's code in the worker could not read; whoever waits for it was told.
 const MALFORMED: &str = "malformed";
@@ -465,6 +490,8 @@ fn claimed_of(message: &Message, text: &str, queue: String, meta: String, due_at
     }
 }
 
+const SHOWN_BY_CELERY: &str =
+    "single tasks of Celery are shown by Celery: celery -A APP inspect active, celery -A APP result ID, or Flower";
 const BY_CLIENTS: &str = "tasks of Celery are sent by Celery: task.delay(…)";
 
 impl Store for Celery {
@@ -629,16 +656,20 @@ impl Store for Celery {
     }
 
     fn get(&self, _id: &str) -> Result<Option<Job>> {
-        Ok(None)
+        refused(SHOWN_BY_CELERY)
     }
 
     fn list(&self, _filter: &Filter) -> Result<Vec<Job>> {
-        Ok(Vec::new())
+        refused(SHOWN_BY_CELERY)
     }
 
     fn queues(&self) -> Result<Vec<QueueStats>> {
-        let mut found = BTreeMap::new();
-        for key in self.keys.lock().clone() {
+        let (mut found, mut keys) = (BTreeMap::new(), self.keys.lock().clone());
+        if keys.is_empty() {
+            let declared = self.declared()?;
+            keys.extend(self.lists(&declared).into_iter().map(|(key, _)| key));
+        }
+        for key in keys {
             let length = parsed::<u64>(self.link.query(redis::cmd("LLEN").arg(&key))?).unwrap_or_default();
             QueueStats::entry(&mut found, &self.queue_of(&key)).available += length;
         }
