@@ -113,9 +113,12 @@ def server_of(app: Celery, connection: Any) -> tuple[str, str, dict[str, Any]]:
         told = {name: asked[of_kombu] for name, of_kombu in names.items() if of_kombu in asked}
         return "celery+unix", urlsplit(url).path, told
     if kind not in ("redis", "rediss", "sentinel"):
+        what = f"the broker of the app {app.main or '?'!r} is {maybe_sanitize_url(url)}"
+        if not app.conf.broker_read_url:
+            what = f"the app {app.main or '?'!r} has no broker_url, such as redis://localhost:6379/0"
         raise ConfigError(
-            f"the broker of {app!r} is {maybe_sanitize_url(url)}; clutch work runs apps whose broker is Redis. Another "
-            "worker of Celery runs in Clutch's profiles by `celery worker --pool custom`"
+            f"{what}; clutch work runs apps whose broker is Redis. With another broker, `celery worker --pool custom` "
+            "runs the tasks in a pool of Clutch (docs/celery.md)"
         )
     told = tls_of(connection.ssl)
     scheme = "celerys" if kind == "rediss" or told is not None else "celery"

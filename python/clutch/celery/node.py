@@ -106,7 +106,7 @@ def main() -> None:
     if found is None:
         return
     part = sys.stdin.readline()
-    if part:
+    if part.startswith("{"):  # or else the dispatcher is over before it has begun
         # The dispatcher tells when it is over: it outlives the signal of a terminal or a service manager.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

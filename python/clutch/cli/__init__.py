@@ -44,7 +44,10 @@ KNOWN_ELSEWHERE = {
     "kill": "recycle POOL/NR --kill",
     "dump": "stack",
     "logs": "top, which shows events; the log is on the server's standard error",
-    "worker": "work MODULE --store URL",
+    "worker": "work MODULE --store URL, or for a Celery app: clutch work MODULE",
+    "celery": "work MODULE",
+    "beat": "work MODULE, which runs its own schedules; those of a Celery app are run by `celery beat`",
+    "inspect": "ps, or stack; nodes of a Celery app answer `celery inspect`",
     "queues": "jobs stats",
     "purge": "jobs delete",
     "check": "run --check",
@@ -79,6 +82,15 @@ class Commands(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         return getattr(importlib.import_module(f"clutch.cli.{module}"), name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and (args[0] in ("celery", "worker") or args[0].startswith(("-A", "--app"))):
+            from clutch.cli import celery_line
+
+            line = celery_line.whole_line(args)
+            if line is not None:
+                ctx.fail(line)
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0]

@@ -110,7 +110,7 @@ def rows() -> Iterator[Habit]:
 def whole_line(arguments: Sequence[str]) -> str | None:
     """The line to write in place of these arguments. None: they do not name an app of Celery, or are not all its."""
     found = read(arguments)
-    if found is None or "-A" not in found or len(found) < 2:
+    if found is None or "-A" not in found or (len(found) < 2 and "worker" not in arguments):
         return None
     values = {name: value for name, value in found.items() if name not in ("-A", "-c", "-P")}
     before, here, left_out = [], [], []

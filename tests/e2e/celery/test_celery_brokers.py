@@ -46,6 +46,7 @@ def test_a_broker_that_is_none_of_these_is_told() -> None:
 
     for broker, conf, word in (
         ("amqp://h", {}, "clutch work runs apps whose broker is Redis"),
+        ("", {}, "the app 'shop' has no broker_url"),
         ("sentinel://h", {}, "master_name is missing"),
         ("redis://h", {"broker_use_ssl": {"ssl_check_hostname": False}}, "ssl_check_hostname"),
     ):

@@ -68,6 +68,21 @@ def test_a_line_of_celery_is_answered_with_one(typed: str, line: str) -> None:
     assert refused("work", *typed.split()).endswith(f"in place of celery worker, write: {line}\n")
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("-A proj worker -l info", "in place of celery worker, write: clutch work proj --log-level info\n"),
+        ("celery -A proj worker", "in place of celery worker, write: clutch work proj\n"),
+        ("worker -A proj", "in place of celery worker, write: clutch work proj\n"),
+        ("worker", "did you mean: clutch work MODULE"),
+        ("beat -A proj", "those of a Celery app are run by `celery beat`"),
+        ("-A proj status", "No such option"),
+    ],
+)
+def test_commands_of_celery_are_answered(typed: str, words: str) -> None:
+    assert words in refused(*typed.split())
+
+
 def test_what_a_line_leaves_out_is_said() -> None:
     typed = "-A proj worker --soft-time-limit 20 -c 2 -E --pidfile /run/w1.pid"
     said = refused("work", *typed.split())
