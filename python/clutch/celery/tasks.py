@@ -81,6 +81,12 @@ class Outcome:
         self.is_told_later = False
 
 
+class Failed(jobs.Dead):
+    """Returned for a task that has failed, as its tracer has told whoever waits."""
+
+    _why = "Celery runs it no more"
+
+
 class Malformed(jobs.Dead):
     """Returned for a message that cannot be read: it is set aside."""
 
@@ -498,8 +504,8 @@ def directive(outcome: Outcome) -> Any:
     if error is None or isinstance(error, Ignore | Retry):
         return None
     if isinstance(error, Reject):
-        return jobs.Dead(f"Reject: {error.reason}")
-    return jobs.Dead(f"{type(error).__name__}: {error}")
+        return Failed(f"Reject: {error.reason}")
+    return Failed(f"{type(error).__name__}: {error}")
 
 
 # ---- coroutines

@@ -153,5 +153,7 @@ def test_a_rate_holds_for_the_node(running: Any) -> None:
 
 
 def test_an_app_is_found_as_celery_finds_it(redis: RedisServer, shop: ModuleType) -> None:
-    with node(redis, "--workers", "1", target="celery_shop"):
+    with node(redis, "--workers", "1", target="celery_shop") as dispatcher:
         assert outcome(shop.add.delay(1, 2)) == 3
+        shop.fail.delay()
+        dispatcher.err.wait(r"ValueError: out of stock; it is dead: Celery runs it no more")

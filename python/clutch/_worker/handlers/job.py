@@ -79,6 +79,7 @@ class Dead(Directive):
 
     reason: str
     _kind: ClassVar[str] = "dead"
+    _why: ClassVar[str] = "clutch.Dead"
 
     def __str__(self) -> str:
         return self.reason
@@ -277,7 +278,7 @@ def directive_in(value: Any) -> bytes | None:
         case Retry(in_, reason):
             directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": text_of(reason)}}
         case Dead(reason):
-            return dead(value._kind, text_of(reason), traceback_of(value) if value.__traceback__ else "", "clutch.Dead")
+            return dead(value._kind, text_of(reason), traceback_of(value) if value.__traceback__ else "", value._why)
         case _:
             return None
     return json.dumps(directive).encode()
