@@ -23,11 +23,18 @@ const NOTES_INTERVAL: Duration = Duration::from_millis(100);
 /// round settles and claims for many.
 const GATHER: Duration = Duration::from_micros(200);
 
+/// The same while every slot has work ahead, of half as much as it may have: no slot waits for a round, and what has ended
+/// is settled a little later.
+const GATHER_AHEAD: Duration = Duration::from_millis(2);
+
 /// Events of a fetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// So many jobs may be here at a time.
-    Places(usize),
+    /// So many jobs may be here at a time: so many in slots, and the others ahead of these.
+    Places {
+        all: usize,
+        slots: usize,
+    },
     /// The pool has given no permit: others use it. And: it may give some again.
     Crowded,
     Room,
@@ -79,13 +86,15 @@ pub struct Fetcher {
     /// Interval at which its lease is renewed.
     renewal: Duration,
     places: usize,
+    slots: usize,
     running: usize,
     unsettled: usize,
     claims: ClaimTimes,
     notes: Notes,
     outage: Outage,
     renew_at: Instant,
-    gather_until: Instant,
+    /// When the last round was over.
+    round_at: Option<Instant>,
 }
 
 /// Whether the store may have something to claim, and when it is asked.
@@ -184,6 +193,7 @@ impl Fetcher {
         Fetcher {
             renewal,
             places: 0,
+            slots: 0,
             running: 0,
             unsettled: 0,
             claims: ClaimTimes {
@@ -198,7 +208,7 @@ impl Fetcher {
             notes: Notes { unwritten: false, write_at: now },
             outage: Outage::default(),
             renew_at: now,
-            gather_until: now,
+            round_at: None,
         }
     }
 
@@ -213,7 +223,7 @@ impl Fetcher {
 
     pub fn on(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Places(places) => self.places = places,
+            Event::Places { all, slots } => (self.places, self.slots) = (all, slots),
             Event::Crowded => self.claims.is_crowded = true,
             Event::Room => self.claims.is_crowded = false,
             Event::Arrived => self.claims.may_have = true,
@@ -226,7 +236,7 @@ impl Fetcher {
             Event::Noted => self.notes.unwritten = true,
             Event::Round { asked, claimed, settled } => {
                 self.notes.written(now);
-                self.gather_until = now + GATHER;
+                self.round_at = Some(now);
                 self.running += claimed;
                 self.unsettled -= settled;
                 self.outage = Outage::default();
@@ -271,9 +281,13 @@ impl Fetcher {
         self.claims.more_since.filter(|_| !self.claims.quiet && self.places > 0)
     }
 
-    /// Whether more than half of the places have work.
-    fn is_busy(&self) -> bool {
-        2 * self.running > self.places
+    /// Until when ends are gathered before the next round. None: there is a slot that waits for it, or will soon.
+    fn gather_until(&self) -> Option<Instant> {
+        let ahead = self.places.saturating_sub(self.slots);
+        let has_half_ahead = ahead > 1 && 2 * self.running.saturating_sub(self.slots) >= ahead;
+        let is_busy = 2 * self.running > self.places;
+        let time = if has_half_ahead { GATHER_AHEAD } else { GATHER };
+        self.round_at.filter(|_| is_busy).map(|at| at + time)
     }
 
     pub fn step(&mut self, now: Instant) -> Step {
@@ -288,10 +302,9 @@ impl Fetcher {
         let limit = if now >= self.claims.from { free } else { 0 };
         let note_at = self.notes.next_wake();
         if limit > 0 || self.unsettled > 0 || note_at.is_some_and(|at| now >= at) {
-            return if self.is_busy() && now < self.gather_until {
-                Step::Wait(self.gather_until)
-            } else {
-                Step::Round { limit }
+            return match self.gather_until().filter(|until| now < *until) {
+                Some(until) => Step::Wait(until),
+                None => Step::Round { limit },
             };
         }
         let claim_at = (free > 0).then_some(self.claims.from);
@@ -351,7 +364,7 @@ mod tests {
         let now = Instant::now();
         let mut fetcher = leased(now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "no slots");
-        fetcher.on(Event::Places(4), now);
+        fetcher.on(Event::Places { all: 4, slots: 4 }, now);
         assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
         fetcher.on(Event::Round { asked: 4, claimed: 3, settled: 0 }, now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "the store has no more");
@@ -367,7 +380,7 @@ mod tests {
     fn a_pool_that_others_fill_is_asked_again_when_it_has_room() {
         let now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(4), now);
+        fetcher.on(Event::Places { all: 4, slots: 4 }, now);
         assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
         fetcher.on(Event::Crowded, now);
         assert!(matches!(fetcher.step(now), Step::Wait(_)), "it would spin");
@@ -383,7 +396,7 @@ mod tests {
     fn without_its_store_it_wants_nothing_of_the_pool() {
         let now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(4), now);
+        fetcher.on(Event::Places { all: 4, slots: 4 }, now);
         assert!(fetcher.wants_more());
         fetcher.on(Event::Failed { is_round: false }, now);
         assert!(!fetcher.wants_more());
@@ -395,7 +408,7 @@ mod tests {
     fn it_tells_since_when_the_store_has_had_more_than_was_asked_for() {
         let (now, later) = (Instant::now(), Instant::now() + RENEWAL / 2);
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(2), now);
+        fetcher.on(Event::Places { all: 2, slots: 2 }, now);
         let round = |fetcher: &mut Fetcher, claimed, at| {
             fetcher.on(Event::Round { asked: 2, claimed, settled: 0 }, at);
             fetcher.backlog_since()
@@ -414,7 +427,7 @@ mod tests {
     fn a_store_that_cannot_be_had_is_asked_again_less_often() {
         let mut now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(1), now);
+        fetcher.on(Event::Places { all: 1, slots: 1 }, now);
         let mut waits = Vec::new();
         assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
         for _ in 0..8 {
@@ -434,7 +447,7 @@ mod tests {
     fn rounds_that_fail_are_tried_less_often_though_renewals_succeed() {
         let mut now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(1), now);
+        fetcher.on(Event::Places { all: 1, slots: 1 }, now);
         let mut waits = Vec::new();
         for _ in 0..8 {
             assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
@@ -455,7 +468,7 @@ mod tests {
     fn a_quiet_one_settles_and_renews_only() {
         let now = Instant::now();
         let mut fetcher = leased(now);
-        fetcher.on(Event::Places(2), now);
+        fetcher.on(Event::Places { all: 2, slots: 2 }, now);
         fetcher.on(Event::Round { asked: 2, claimed: 2, settled: 0 }, now);
         fetcher.on(Event::Quiet(true), now);
         fetcher.on(Event::Ended, now);
@@ -489,7 +502,7 @@ mod tests {
         End,
         Note,
         Arrive,
-        Places(usize),
+        Places(usize, usize),
         Crowded,
         Room,
         Fail { is_round: bool },
@@ -505,7 +518,7 @@ mod tests {
             3 => Just(Choice::End),
             1 => Just(Choice::Note),
             1 => Just(Choice::Arrive),
-            1 => (0usize..20).prop_map(Choice::Places),
+            1 => (0usize..20, 0usize..20).prop_map(|(slots, ahead)| Choice::Places(slots, ahead)),
             1 => Just(Choice::Crowded),
             1 => Just(Choice::Room),
             1 => any::<bool>().prop_map(|is_round| Choice::Fail { is_round }),
@@ -515,6 +528,26 @@ mod tests {
             1 => (0u64..40_000).prop_map(Choice::Pass),
         ];
         prop::collection::vec(one, 0..200)
+    }
+
+    #[test]
+    fn ends_are_gathered_while_every_slot_has_work_ahead() {
+        let now = Instant::now();
+        let mut fetcher = leased(now);
+        fetcher.on(Event::Places { all: 16, slots: 2 }, now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 16 });
+        fetcher.on(Event::Round { asked: 16, claimed: 16, settled: 0 }, now);
+        fetcher.on(Event::Ended, now);
+        assert_eq!(fetcher.step(now), Step::Wait(now + GATHER_AHEAD));
+        (0..6).for_each(|_| fetcher.on(Event::Ended, now));
+        assert_eq!(fetcher.step(now), Step::Wait(now + GATHER_AHEAD), "9 are left: 2 run, 7 of 14 are ahead");
+        fetcher.on(Event::Ended, now);
+        assert!(matches!(fetcher.step(now + GATHER), Step::Round { limit: 8 }), "less than half are");
+        fetcher.on(Event::Places { all: 8, slots: 8 }, now);
+        assert!(
+            matches!(fetcher.step(now), Step::Wait(at) if at == now + GATHER),
+            "none are ahead: no slot is to wait"
+        );
     }
 
     proptest! {
@@ -527,7 +560,10 @@ mod tests {
             for one in choices {
                 match one {
                     Choice::Pass(ms) => now += Duration::from_millis(ms),
-                    Choice::Places(count) => { places = count; fetcher.on(Event::Places(count), now); }
+                    Choice::Places(slots, ahead) => {
+                        places = slots + ahead;
+                        fetcher.on(Event::Places { all: places, slots }, now);
+                    }
                     Choice::Crowded => fetcher.on(Event::Crowded, now),
                     Choice::Room => fetcher.on(Event::Room, now),
                     Choice::Note => { noted = true; fetcher.on(Event::Noted, now); }
@@ -554,7 +590,7 @@ mod tests {
                         Step::Renew => fetcher.on(Event::Renewed, now),
                         Step::Wait(at) => {
                             prop_assert!(at > now, "it would spin");
-                            prop_assert!(unsettled == 0 || at <= now + GATHER || fetcher.is_failing());
+                            prop_assert!(unsettled == 0 || at <= now + GATHER_AHEAD || fetcher.is_failing());
                             prop_assert!(!noted || at <= now + NOTES_INTERVAL || fetcher.is_failing());
                         }
                     },

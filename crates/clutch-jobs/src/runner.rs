@@ -359,7 +359,7 @@ impl Loop {
         let is_ahead = self.ends.is_some() && places.slots <= self.slots_max;
         let ahead = if is_ahead { places.ahead } else { 0 };
         let places = Places { slots: places.slots.min(self.slots_max), ahead };
-        self.machine.on(fetcher::Event::Places(places.all()), now);
+        self.machine.on(fetcher::Event::Places { all: places.all(), slots: places.slots }, now);
         let backlog_since = self.machine.backlog_since();
         if self.backlog_since != backlog_since {
             self.backlog_since = backlog_since;
