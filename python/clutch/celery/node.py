@@ -314,20 +314,23 @@ class Store:
         """Whether the broker still knows what the workers are told."""
         return bool(self._client.exists(self.key(f"settings:{self.node}")))
 
-    def held(self, pid: int) -> Iterator[dict[str, Any]]:
-        """Messages that the runners of this process have."""
+    def held(self, pid: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Messages that the runners of this process have, each with its task's id."""
         for runner in map(text, self._client.hkeys(self.key("renewals"))):
             if runner.split(":")[:2] == [os.uname().nodename, str(pid)]:
                 yield from self._messages(self._client.hkeys(self.key(f"held:{runner}")))
 
-    def scheduled(self) -> Iterator[dict[str, Any]]:
+    def scheduled(self) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from self._messages(self._client.zrange(self.key("scheduled"), 0, 999))
 
-    def _messages(self, tags: list[Any]) -> Iterator[dict[str, Any]]:
-        for tag in tags:
-            kept = self._client.hget("unacked", tag)
-            with contextlib.suppress(ValueError, TypeError):
-                yield json.loads(kept)[0]
+    def _messages(self, tags: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Leaves out those that do not say which task they are: whoever runs them tells what is wrong with them."""
+        for kept in self._client.hmget("unacked", tags) if tags else ():
+            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+                message = json.loads(kept)[0]
+                task_id = message["headers"]["id"]
+                if isinstance(task_id, str):
+                    yield task_id, message
 
 
 def text(value: Any) -> str:
@@ -463,8 +466,7 @@ class Fleet:
     def _look_at_requests(self) -> None:
         """Celery's commands look at the requests of their process: those of the workers stand for them."""
         began = {call["job"]: (worker, call) for worker, call in self.dispatcher.running() if call["job"]}
-        here = {message["headers"]["id"]: message for message in self.store.held(self.dispatcher.pid)}
-        later = {message["headers"]["id"]: message for message in self.store.scheduled()}
+        here, later = dict(self.store.held(self.dispatcher.pid)), dict(self.store.scheduled())
         for task_id in self.requests.keys() - here.keys() - later.keys():
             self._forget(self.requests.pop(task_id))
         for task_id, message in (later | here).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -67,6 +68,8 @@ RUN: dict[str, dict[str, Any]] = {
     "a time of the past in UTC": {"headers": {"eta": "2020-01-01T00:00:00Z"}},
     "a day": {"headers": {"eta": "2020-01-01"}},
     "headers of the client's own": {"headers": {"customer": {"id": 7}}},
+    "a header of 4,000 digits": {"headers": {"customer": 10**3999}},
+    "a deep header": {"headers": {"customer": functools.reduce(lambda inner, _: [inner], range(200), 7)}},
 }
 
 
@@ -147,6 +150,56 @@ def test_what_waits_for_its_rate_is_scheduled(house: Any) -> None:
         return [one["request"]["id"] for one in found[NODE]]
 
     soon(lambda: scheduled() == [waiting.id])
+
+
+def test_a_rate_that_changes_holds_for_what_waits(house: Any) -> None:
+    control = house.shop.app.control
+
+    def set_rate(rate: str, known: str) -> None:
+        control.rate_limit("celery_shop.greet", rate, destination=[NODE])
+        soon(lambda: known in house.redis.ask("GET", f"clutch.celery:settings:{NODE}"))
+
+    before = int(house.redis.ask("ZCARD", "clutch.celery:scheduled"))
+    set_rate("1/h", "celery_shop.greet")
+    tasks = [house.shop.greet.delay(name) for name in ("Ada", "Bob", "Cyd", "Dan")]
+    soon(lambda: int(house.redis.ask("ZCARD", "clutch.celery:scheduled")) >= before + 3)
+    set_rate("100/s", '"celery_shop.greet": 10.0')
+    assert [outcome(one)[1] for one in tasks] == ["hello Ada", "hello Bob", "hello Cyd", "hello Dan"]
+
+
+def test_what_has_no_id_and_a_time_of_its_own_does_not_silence_the_node(house: Any) -> None:
+    """Remote control looks at all that waits."""
+    before = int(house.redis.ask("HLEN", "unacked"))
+    for task_id in (None, [1], {}):
+        sent(house, headers={"id": task_id, "eta": "2100-01-01T00:00:00Z"})
+    soon(lambda: int(house.redis.ask("HLEN", "unacked")) == before + 3)
+    soon(lambda: house.shop.app.control.ping([NODE], timeout=2) == [{NODE: {"ok": "pong"}}])
+
+
+def test_a_message_that_is_no_json_to_others_is_set_aside_as_it_is(house: Any) -> None:
+    sent(house, headers={"customer": float("nan")})
+    soon(lambda: "NaN" in house.redis.ask("LINDEX", "clutch.celery:malformed", "0"))
+    assert json.loads(house.redis.ask("LINDEX", "clutch.celery:malformed", "0"))["headers"]["task"] == "celery_shop.add"
+
+
+def test_a_time_holds_where_the_answer_to_a_claim_was_lost(house: Any) -> None:
+    """Redis has given the message to the node, which has not heard of it."""
+    later = sent(house, headers={"eta": "2100-01-01T00:00:00Z"})
+
+    def scheduled(has_it: bool) -> bool:
+        tags = house.redis.ask("ZRANGE", "clutch.celery:scheduled", "0", "-1").split()
+        found = [tag for tag in tags if later.id in house.redis.ask("HGET", "unacked", tag)]
+        tag[:] = found
+        return bool(found) == has_it
+
+    tag: list[str] = []
+    soon(lambda: scheduled(True))
+    leases, leader = house.redis.ask("HKEYS", "clutch.celery:renewals"), house.redis.ask("HGET", "clutch.celery:leader", "name")
+    [runner] = set(leases.split()) - {leader.strip()}
+    claim = "redis.call('ZREM', KEYS[1], ARGV[1]) redis.call('HSET', KEYS[2], ARGV[1], 'celery')"
+    house.redis.ask("EVAL", claim, "2", "clutch.celery:scheduled", f"clutch.celery:held:{runner}", *tag)
+    soon(lambda: scheduled(True))
+    assert later.state == "PENDING"
 
 
 def test_nothing_of_all_that_has_ended_the_node(house: Any) -> None:

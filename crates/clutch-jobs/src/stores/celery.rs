@@ -99,8 +99,8 @@ enum Fate {
     Fails(String),
     /// It comes back at this time.
     Later(Millis),
-    /// Set aside, as this text: nobody can run it.
-    Aside(String),
+    /// Set aside: nobody can run it.
+    Aside,
 }
 
 impl Fate {
@@ -111,7 +111,7 @@ impl Fate {
             Fate::Last(text) => ("last", text.clone()),
             Fate::Fails(why) => ("fail", why.clone()),
             Fate::Later(at) => ("later", seconds(*at)),
-            Fate::Aside(text) => ("aside", text.clone()),
+            Fate::Aside => ("aside", String::new()),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Celery {
         match (settled.state, &settled.error) {
             // Its worker has told whoever waits: it was there, and said so.
             (State::Completed, _) => Fate::Gone,
-            (State::Dead, Some(error)) if error.kind == MALFORMED => Fate::Aside(held.text.clone()),
+            (State::Dead, Some(error)) if error.kind == MALFORMED => Fate::Aside,
             (State::Dead | State::Scheduled, Some(error)) if TOLD.contains(&error.kind.as_str()) => Fate::Gone,
             (State::Dead | State::Scheduled, Some(error)) => Fate::Fails(failure(error)),
             (State::Cancelled | State::Dead | State::Waiting, _) => fails("cancelled"),
@@ -240,30 +240,36 @@ impl Celery {
         Ok(list(kept).into_iter().map(text).collect())
     }
 
-    /// Keeps what was fetched. What is not due yet is put away.
+    /// Keeps what was fetched. What is not due yet is put away. Returns how many are no messages, too.
     fn fetched(
         &self,
         runner: &Runner,
         values: Vec<Value>,
         has_revoked: bool,
         now: Millis,
-    ) -> Result<(Vec<Claimed>, Vec<String>)> {
+    ) -> Result<(Vec<Claimed>, usize)> {
         let values: Vec<Fetched> = values.into_iter().filter_map(Fetched::read).collect();
         let revoked = if has_revoked { self.revoked_of(&values)? } else { BTreeSet::new() };
-        let (mut claimed, mut later, mut malformed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut claimed, mut others, mut malformed) = (Vec::new(), Vec::new(), 0);
         let mut held = self.held.lock();
         let mut settings = self.settings.lock();
         let own = held.entry(runner.name.clone()).or_default();
         for mut one in values {
             let Some((message, text)) = one.found.take() else {
-                malformed.push(one.tag);
+                malformed += 1;
+                others.push((one.tag, Fate::Aside));
                 continue;
             };
             let due_at = message.due_at(&self.address.timezone);
             if one.is_new
                 && let Some(at) = settings.start(&message.task, due_at, now)
             {
-                later.push((one.tag, at));
+                others.push((one.tag, Fate::Later(at)));
+                continue;
+            }
+            // It was claimed, and the answer was lost before it was put away.
+            if due_at.is_some_and(|at| at > now) {
+                others.push((one.tag, Fate::First(text)));
                 continue;
             }
             let queue = self.queue_of(&one.key);
@@ -281,13 +287,11 @@ impl Celery {
         }
         drop(settings);
         drop(held);
-        if !later.is_empty() || !malformed.is_empty() {
-            let fates = later.iter().map(|(tag, at)| (tag, Fate::Later(*at)));
-            let fates = fates.chain(malformed.iter().map(|tag| (tag, Fate::Gone)));
+        if !others.is_empty() {
             self.link.run(&ROUND, |cmd| {
                 add_runner(cmd, runner);
                 cmd.arg(&self.address.node).arg(seconds(now)).arg(0).arg(0);
-                for (tag, fate) in fates {
+                for (tag, fate) in &others {
                     let (what, text) = fate.named();
                     cmd.arg(tag).arg(what).arg(text);
                 }
@@ -346,20 +350,57 @@ impl Celery {
         let mut cmd = redis::cmd("ZRANGEBYSCORE");
         cmd.arg(self.key("unacked_index")).arg(0).arg(seconds(abandoned_since)).arg("LIMIT").arg(0).arg(limit);
         let tags = texts(self.link.query(&cmd)?);
-        self.restore(&tags, true)
+        let mut kept = Vec::new();
+        let found = self.kept_of(&tags)?;
+        for (tag, found) in tags.into_iter().zip(found) {
+            match found {
+                Some(text) => kept.push((tag, text)),
+                None => drop(self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?),
+            }
+        }
+        self.restore(&kept, "")
     }
 
-    /// Puts messages back into their queues, where they are next.
-    fn restore(&self, tags: &[String], has_run: bool) -> Result<usize> {
+    /// Puts back what waits for its time and is such a message, the last one first. Returns how many.
+    fn restore_scheduled(&self, is_wanted: impl Fn(&Message) -> bool) -> Result<usize> {
+        let (mut left, mut restored) = (0, 0);
+        loop {
+            let mut cmd = redis::cmd("ZREVRANGE");
+            cmd.arg(self.own_key("scheduled")).arg(left).arg(left + PAGE - 1);
+            let tags = texts(self.link.query(&cmd)?);
+            if tags.is_empty() {
+                return Ok(restored);
+            }
+            let seen = tags.len();
+            let kept = tags.iter().cloned().zip(self.kept_of(&tags)?);
+            let kept = kept.filter_map(|(tag, kept)| Some((tag, kept?)));
+            let is_one = |kept: &str| Message::parse(&unpacked(kept)?.0);
+            let wanted: Vec<_> = kept.filter(|(_, kept)| is_one(kept).is_some_and(|one| is_wanted(&one))).collect();
+            let back = self.restore(&wanted, "scheduled")?;
+            (left, restored) = (left + seen - back, restored + back);
+        }
+    }
+
+    /// Gives the tasks whose rate has changed times anew: those that wait for one go through their queues again.
+    fn set_times_anew(&self, now: Millis) -> Result<()> {
+        let changed = self.settings.lock().changed();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let is_due = |message: &Message| message.due_at(&self.address.timezone).is_none_or(|at| at <= now);
+        self.restore_scheduled(|message| changed.contains(&message.task) && is_due(message))?;
+        self.settings.lock().set_times_anew();
+        Ok(())
+    }
+
+    /// Puts messages, each a tag and what `unacked` has, back into their queues, where they are next. `from`: as in the
+    /// script. What was abandoned may have run.
+    fn restore(&self, messages: &[(String, String)], from: &str) -> Result<usize> {
         let mut steps = Vec::new();
-        for (tag, kept) in tags.iter().zip(self.kept_of(tags)?) {
-            let Some(kept) = kept else {
-                self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?;
-                continue;
-            };
-            let Some((message, exchange, routing_key)) = unpacked(&kept) else { continue };
+        for (tag, kept) in messages {
+            let Some((message, exchange, routing_key)) = unpacked(kept) else { continue };
             let priority = Message::parse(&message).map_or(0, |message| message.priority);
-            let again = if has_run { redelivered(&message).unwrap_or(message) } else { message };
+            let again = if from.is_empty() { redelivered(&message).unwrap_or(message) } else { message };
             for queue in self.routes(&exchange, &routing_key)? {
                 steps.push((tag, kept.clone(), self.address.key(&queue, self.address.step(priority)), again.clone()));
             }
@@ -368,6 +409,7 @@ impl Celery {
             return Ok(0);
         }
         let restored = self.link.run(&RESTORE, |cmd| {
+            cmd.arg(from);
             for (tag, kept, key, again) in &steps {
                 cmd.arg(tag).arg(kept).arg(key).arg(again);
             }
@@ -561,7 +603,8 @@ impl Store for Celery {
         let has_revoked = values.next().and_then(parsed) == Some(1);
         self.hear_since(runner, values.next().and_then(text));
         let (claimed, unreadable) = self.fetched(runner, fetched, has_revoked, now)?;
-        let malformed = unsplit + unreadable.len();
+        let _ = self.set_times_anew(now); // otherwise in the next round
+        let malformed = unsplit + unreadable;
         if malformed > 0 {
             damaged.push(format!(
                 "{malformed} of its messages are none of Celery's, and are set aside in the list {}",
@@ -614,17 +657,8 @@ impl Store for Celery {
             cmd.arg(&runner.name);
         })?;
         // Peers know nothing of what waits outside of its queue, where the last one is the next.
-        while self.is_alone()? {
-            let mut cmd = redis::cmd("ZREVRANGE");
-            cmd.arg(self.own_key("scheduled")).arg(0).arg(PAGE - 1);
-            let tags = texts(self.link.query(&cmd)?);
-            if tags.is_empty() {
-                break;
-            }
-            self.restore(&tags, false)?;
-            let mut cmd = redis::cmd("ZREM");
-            cmd.arg(self.own_key("scheduled")).arg(&tags);
-            self.link.query(&cmd)?;
+        if self.is_alone()? {
+            self.restore_scheduled(|_| true)?;
         }
         Ok(())
     }

@@ -6,22 +6,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::job::Millis;
 
 /// Name of a task that its message does not tell.
 const UNKNOWN: &str = "unknown";
-
-#[derive(Deserialize)]
-struct Envelope {
-    #[serde(default)]
-    headers: Value,
-    #[serde(default)]
-    properties: Value,
-}
 
 /// What is read of a message. Whatever is wrong with it is told by who runs it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,21 +29,17 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// None: it is not JSON, or no message.
+    /// None: it is not JSON, or no message. What is not read may be a number of many digits, or as deep as it likes.
     pub fn parse(text: &str) -> Option<Message> {
-        let text = text.trim_start();
-        if !text.starts_with('{') {
-            return None; // an array would be read as the fields in their order
-        }
-        let Envelope { headers, properties } = serde_json::from_str(text).ok()?;
-        let header = |name: &str| headers.get(name).and_then(Value::as_str).map(str::to_owned);
-        let retries = headers.get("retries").and_then(Value::as_u64).unwrap_or(0);
+        let message: Fields = serde_json::from_str(text).ok()?;
+        let (headers, properties) = (fields(&message, "headers"), fields(&message, "properties"));
+        let retries = field(&headers, "retries").unwrap_or(0_u64);
         Some(Message {
-            id: header("id"),
-            task: header("task").unwrap_or_else(|| UNKNOWN.to_owned()),
+            id: field(&headers, "id"),
+            task: field(&headers, "task").unwrap_or_else(|| UNKNOWN.to_owned()),
             retries: u32::try_from(retries).unwrap_or(u32::MAX - 1),
-            eta: header("eta"),
-            priority: properties.get("priority").and_then(Value::as_i64).unwrap_or(0),
+            eta: field(&headers, "eta"),
+            priority: field(&properties, "priority").unwrap_or(0),
         })
     }
 
@@ -94,6 +81,11 @@ fn fields(of: &Fields, name: &str) -> Fields {
     of.get(name).and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default()
 }
 
+/// A field, if it is one of this type.
+fn field<T: DeserializeOwned>(of: &Fields, name: &str) -> Option<T> {
+    serde_json::from_str(of.get(name)?.get()).ok()
+}
+
 fn put(into: &mut Fields, name: &str, part: &Fields) -> Option<()> {
     into.insert(name.to_owned(), serde_json::value::to_raw_value(part).ok()?);
     Some(())
@@ -107,6 +99,8 @@ pub(super) fn unpacked(kept: &str) -> Option<(String, String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     const TEXT: &str = r#"{"body":"W10=","headers":{"id":"7","task":"a.b","retries":2,"eta":"2027-01-15T09:00:00+01:00",
@@ -123,6 +117,18 @@ mod tests {
         assert_eq!(message.due_at(&TimeZone::UTC), Some(1_800_000_000_000));
         assert_eq!(Message::parse("[1]").map(|message| message.task), None);
         assert_eq!(Message::parse("{}").unwrap().task, UNKNOWN);
+    }
+
+    #[test]
+    fn what_is_not_read_does_not_matter() {
+        let deep = format!("{}{}", "[".repeat(900), "]".repeat(900));
+        for other in ["1e999", &"9".repeat(5000), r#""\udcff""#, &deep] {
+            let text = TEXT.replace("12345678901234567890123", other);
+            assert_eq!(Message::parse(&text), Message::parse(TEXT), "{other}");
+            assert_eq!(Message::parse(&redelivered(&text).unwrap()), Message::parse(TEXT), "{other}");
+        }
+        let odd = Message::parse(r#"{"headers": {"id": [1], "task": 7, "retries": -1}, "properties": 7}"#).unwrap();
+        assert_eq!(odd, Message::parse("{}").unwrap());
     }
 
     #[test]

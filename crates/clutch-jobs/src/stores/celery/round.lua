@@ -19,7 +19,7 @@ local function set_aside(text)
   call('LTRIM', p .. 'malformed', 0, MALFORMED_MAX - 1)
 end
 
--- 'ack'; 'first' and 'last': back into its list, as this text; 'aside': kept, as this text; 'fail': others tell why, with
+-- 'ack'; 'first' and 'last': back into its list, as this text; 'aside': kept, as it was sent; 'fail': others tell why, with
 -- this text; 'later': at this time (seconds).
 local function finish(tag, key, what, text)
   call('SREM', p .. 'cancelling', tag)
@@ -33,13 +33,14 @@ local function finish(tag, key, what, text)
     -- Nobody takes it for abandoned before it is due.
     call('ZADD', index, text, tag)
   else
+    local kept = call('HGET', unacked, tag)
     forget(tag)
     if what == 'first' then
       call('RPUSH', key, text)
     elseif what == 'last' then
       call('LPUSH', key, text)
     elseif what == 'aside' then
-      set_aside(text)
+      set_aside(string.match(kept, '^%[(.*),"[^"]*","[^"]*"%]$') or kept)
     end
   end
 end

@@ -26,16 +26,34 @@ pub(super) struct Settings {
     told: Told,
     /// When the next of a task may begin.
     next: HashMap<String, f64>,
+    /// Tasks whose rate has changed, of which some wait for times of the rate before.
+    changed: BTreeSet<String>,
 }
 
 impl Settings {
     pub fn hear(&mut self, text: String) {
         if text != self.text {
-            self.told = serde_json::from_str(&text).unwrap_or_default();
-            self.next.retain(|task, _| self.told.intervals.contains_key(task));
+            let is_first = self.text.is_empty();
+            let before = std::mem::replace(&mut self.told, serde_json::from_str(&text).unwrap_or_default()).intervals;
+            let intervals = &self.told.intervals;
+            let is_changed = |task: &&String| before.get(*task) != intervals.get(*task);
+            let changed: BTreeSet<String> = before.keys().chain(intervals.keys()).filter(is_changed).cloned().collect();
+            self.next.retain(|task, _| !changed.contains(task));
+            if !is_first {
+                self.changed.extend(changed);
+            }
             self.for_workers = for_workers(&text).unwrap_or_default();
             self.text = text;
         }
+    }
+
+    /// Tasks whose rate has changed, and which are to be given times anew; `set_times_anew` once they were.
+    pub fn changed(&self) -> BTreeSet<String> {
+        self.changed.clone()
+    }
+
+    pub fn set_times_anew(&mut self) {
+        self.changed.clear();
     }
 
     /// What the node has written for workers, as JSON. Empty: nothing.
@@ -93,6 +111,20 @@ mod tests {
         assert_eq!(settings.start("a", None, 1200), Some(2000), "each has a time of its own");
         assert_eq!(settings.start("a", None, 9000), None, "nothing is saved up");
         assert_eq!(settings.start("a", Some(12_000), 9100), Some(12_000));
+    }
+
+    #[test]
+    fn a_rate_that_changes_holds_from_now_on() {
+        let mut settings = Settings::default();
+        settings.hear(r#"{"intervals": {"a": 60000.0, "b": 60000.0}}"#.to_owned());
+        assert!(settings.changed().is_empty(), "nothing has waited for another");
+        assert_eq!(["a", "a", "b"].map(|task| settings.start(task, None, 1000)), [None, Some(61_000), None]);
+        settings.hear(r#"{"intervals": {"a": 10.0, "b": 60000.0}}"#.to_owned());
+        assert_eq!(settings.changed(), BTreeSet::from(["a".to_owned()]));
+        assert_eq!(settings.start("a", None, 1000), None);
+        assert_eq!(settings.start("b", None, 1000), Some(61_000), "as before");
+        settings.set_times_anew();
+        assert!(settings.changed().is_empty());
     }
 
     #[test]
