@@ -182,6 +182,14 @@ def test_a_message_that_is_no_json_to_others_is_set_aside_as_it_is(house: Any) -
     assert json.loads(house.redis.ask("LINDEX", "clutch.celery:malformed", "0"))["headers"]["task"] == "celery_shop.add"
 
 
+def test_what_is_set_aside_of_a_long_message_is_its_beginning(house: Any) -> None:
+    """A thousand are kept, of a megabyte at most."""
+    text = "EVAL", "redis.call('LPUSH', KEYS[1], 'longest' .. string.rep('x', 3000000))", "1", "celery"
+    house.redis.ask(*text)
+    soon(lambda: house.redis.ask("LINDEX", "clutch.celery:malformed", "0").startswith("longest"))
+    assert len(house.redis.ask("LINDEX", "clutch.celery:malformed", "0").strip()) == 1 << 20
+
+
 def test_a_time_holds_where_the_answer_to_a_claim_was_lost(house: Any) -> None:
     """Redis has given the message to the node, which has not heard of it."""
     later = sent(house, headers={"eta": "2100-01-01T00:00:00Z"})
@@ -194,8 +202,8 @@ def test_a_time_holds_where_the_answer_to_a_claim_was_lost(house: Any) -> None:
 
     tag: list[str] = []
     soon(lambda: scheduled(True))
-    leases, leader = house.redis.ask("HKEYS", "clutch.celery:renewals"), house.redis.ask("HGET", "clutch.celery:leader", "name")
-    [runner] = set(leases.split()) - {leader.strip()}
+    leader = house.redis.ask("HGET", "clutch.celery:leader", "name").strip()
+    [runner] = set(house.redis.ask("HKEYS", "clutch.celery:renewals").split()) - {leader}
     claim = "redis.call('ZREM', KEYS[1], ARGV[1]) redis.call('HSET', KEYS[2], ARGV[1], 'celery')"
     house.redis.ask("EVAL", claim, "2", "clutch.celery:scheduled", f"clutch.celery:held:{runner}", *tag)
     soon(lambda: scheduled(True))

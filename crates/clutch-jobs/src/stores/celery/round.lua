@@ -5,6 +5,7 @@
 -- nothing; what is left alone since its key is damaged; how many were no messages; what the node has told its workers;
 -- whether any task is revoked; the name of the database, to one that has a lease.
 local MALFORMED_MAX = 1000
+local MALFORMED_BYTES_MAX = 1048576
 local runner, number, length, node, now = take(), take(), take(), take(), take()
 local limit = tonumber(take())
 local keys, queues = {}, {}
@@ -15,7 +16,7 @@ local problem = refused('cancelling', 'due', 'failing', 'failures', 'keys', 'mal
 if problem then return problem end
 
 local function set_aside(text)
-  call('LPUSH', p .. 'malformed', text)
+  call('LPUSH', p .. 'malformed', string.sub(text, 1, MALFORMED_BYTES_MAX))
   call('LTRIM', p .. 'malformed', 0, MALFORMED_MAX - 1)
 end
 
