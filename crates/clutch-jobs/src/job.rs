@@ -642,12 +642,12 @@ pub struct Job {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn job(attempt: u32, attempts_max: u32) -> Claimed {
+    pub(crate) fn job(attempt: u32, attempts_max: u32) -> Claimed {
         Claimed {
             id: "7".to_owned(),
             queue: "default".to_owned(),

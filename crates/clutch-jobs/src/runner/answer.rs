@@ -89,6 +89,10 @@ pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
         }
         // By an operator, who means the job: its runner takes other cancels for what they are.
         Outcome::Refused(Refusal::Cancelled) => Ending::Cancelled,
+        // The pool has not even sent it.
+        Outcome::Refused(refusal @ (Refusal::Closed { .. } | Refusal::Overloaded { .. })) => {
+            Ending::NotBegun { reason: refusal.to_string() }
+        }
         Outcome::Refused(refusal) => Ending::CutOff { reason: refusal.to_string() },
     }
 }
@@ -186,6 +190,18 @@ pub(super) fn failed_event(front: Arc<str>, job: &Claimed, settled: &Settled, er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::tests::job;
+
+    #[test]
+    fn what_a_pool_has_not_taken_has_not_begun() {
+        let pool = || "work".to_owned();
+        for refusal in [Refusal::Closed { pool: pool() }, Refusal::Overloaded { pool: pool(), queued: 1, limit: 1 }] {
+            let found = ending(&job(1, 1), Outcome::Refused(refusal), 0);
+            assert!(matches!(found, Ending::NotBegun { .. }), "{found:?}");
+        }
+        let cut_off = ending(&job(1, 1), Outcome::Refused(Refusal::Draining { pool: pool() }), 0);
+        assert!(matches!(cut_off, Ending::CutOff { .. }), "it may have begun: {cut_off:?}");
+    }
 
     #[test]
     fn of_a_long_error_the_beginning_and_the_end_are_kept() {
