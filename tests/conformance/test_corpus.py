@@ -41,7 +41,6 @@ REFUSED = {
     **dict.fromkeys(("compat_obs_fold", "compat_obs_fold_huge"), _FOLDED),
     **dict.fromkeys(("pp_01", "pp_02", "pp_04", "pp_05"), _PROXY),
     "005": "a target with a fragment, which is no part of one (RFC 9112, 3.2)",
-    "014": "raw quotes in a target, which no RFC allows",
     "028": "a space before the colon; gunicorn takes it where it is told to",
     "031compat": "methods are left as they are; gunicorn makes capitals of them where it is told to",
     "099": "the file is shorter than its Content-Length",

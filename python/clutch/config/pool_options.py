@@ -50,6 +50,7 @@ class PoolOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     start: Literal["fork", "spawn"] | None
     start_timeout: Duration | None
+    loop: Literal["auto", "asyncio", "uvloop"] | None
     preload: bool | Literal["auto"] | list[str] | None
     gil_policy: Literal["fail", "warn", "processes"] | None
     deadline: Duration | None

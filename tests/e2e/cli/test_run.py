@@ -167,11 +167,11 @@ def test_calls_have_an_access_log(tmp_path: Path) -> None:
     lines = (tmp_path / "calls.1").read_text().splitlines() + after
     shown = [re.sub(r"^.*?\"(.*?)\" (\S+) .* (\S+)$", r"\1 \2 \3", line) for line in lines]
     assert sorted(shown) == [
-        "- 400 refused",
         "POST /pools/api/tools/none HTTP/1.1 404 refused",
         "POST /pools/api/tools/say HTTP/1.1 200 whole",
         "POST /pools/api/tools/say HTTP/1.1 200 whole",
         "POST /pools/api/tools/say HTTP/1.1 400 refused",
+        "no HTTP at all 400 refused",
     ]
 
 
