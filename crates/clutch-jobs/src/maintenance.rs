@@ -25,6 +25,10 @@ pub(crate) const LEAD_INTERVAL: Duration = Duration::from_millis(375);
 /// Longest lease of a leader: the gap when it was killed. One that only stood still leads no more, and has lost nothing.
 const LEAD_LEASE: Duration = Duration::from_secs(3);
 
+/// The same where the store tells of what there is to do: a server that others share is asked less while nothing happens,
+/// and what waits for its time after a kill waits longer.
+const QUIET_LEAD_LEASE: Duration = Duration::from_secs(9);
+
 /// Least time between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(30);
 
@@ -101,6 +105,10 @@ impl Maintenance {
     /// `lease`: that of the runners.
     pub fn quiet(mut self, interval: Duration, lease: Duration) -> Maintenance {
         self.quiet_interval = interval.min(lease / LOOKS_MIN).max(self.look_interval);
+        if interval > LOOK_INTERVAL {
+            self.lease = lease.min(QUIET_LEAD_LEASE);
+            self.lead_interval = self.lease / LOOKS_MIN;
+        }
         self
     }
 
@@ -264,6 +272,10 @@ mod tests {
         assert_eq!(one.step(now, 0), Duty::Wait(now + Duration::from_millis(40)));
         let short = Maintenance::new(LEASE, Cron::default(), now).quiet(LEASE, LEASE);
         assert_eq!(short.quiet_interval, LEASE / LOOKS_MIN, "enough looks fall into a lease");
+        assert_eq!((short.lease(), short.lead_interval), (QUIET_LEAD_LEASE, QUIET_LEAD_LEASE / LOOKS_MIN));
+        let second = Duration::from_secs(1);
+        let shortest = Maintenance::new(second, Cron::default(), now).quiet(LEASE, second);
+        assert_eq!((shortest.lease(), shortest.lead_interval), (second, second / LOOKS_MIN));
     }
 
     #[test]
