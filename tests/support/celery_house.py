@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, environment
+from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
 
@@ -77,7 +77,9 @@ def beat(redis: RedisServer, *options: str, app: str = "celery_shop", **more: st
 
 
 def outcome(result: Any) -> Any:
-    """What a task has returned, or the exception that it has failed with."""
+    """What a task has returned, or the exception that it has failed with. Celery's clients may miss the word that a
+    result is there, and wait for ever: so they are asked for it."""
+    soon(result.ready)
     try:
         return result.get(timeout=WAIT_SECONDS)
     except Exception as error:
