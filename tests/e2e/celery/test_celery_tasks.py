@@ -90,6 +90,13 @@ def test_tasks_are_coroutines(running: Any) -> None:
     assert outcome(running.greet.delay("Ada"))[1] == "hello Ada", "nothing is left of the limit"
 
 
+def test_what_is_tried_again_at_once_is_told_as_it_ended(running: Any) -> None:
+    """A retry may be there before the attempt that sent it has stored so."""
+    for _ in range(4):
+        assert outcome(running.connect_later.delay()) == 2
+    assert outcome(celery.group(running.connect_later.s() for _ in range(50))()) == [2] * 50
+
+
 def test_what_celery_and_decorators_put_around_a_coroutine_works(running: Any) -> None:
     assert outcome(running.connect_later.delay()) == 2
     assert outcome(running.greet_decorated.delay("Ada")) == "hello Ada"

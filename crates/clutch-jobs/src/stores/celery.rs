@@ -50,6 +50,9 @@ const SWEEP_LOCK_MS: u64 = 300_000;
 /// Longest time between two looks of its leader while nothing changes.
 const QUIET: Duration = Duration::from_secs(3);
 
+/// A retry waits for so long where the attempt before it has not ended.
+const RETRY_PAUSE_MS: Millis = 50;
+
 /// Most messages that are read at a time.
 const PAGE: usize = 500;
 
@@ -265,6 +268,12 @@ impl Celery {
                 && let Some(at) = settings.start(&message.task, due_at, now)
             {
                 others.push((one.tag, Fate::Later(at)));
+                continue;
+            }
+            // Its task sends it before it stores that it is tried again: whoever stores last is believed, and who waits for
+            // the result would wait for ever.
+            if message.retries > 0 && message.id.as_ref().is_some_and(|id| own.contains_key(id)) {
+                others.push((one.tag, Fate::Later(now + RETRY_PAUSE_MS)));
                 continue;
             }
             // It was claimed, and the answer was lost before it was put away.
