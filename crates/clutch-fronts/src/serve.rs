@@ -318,7 +318,7 @@ impl App {
         let body = request::take_ready(head, body, &mut payload).await;
         let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
         turn.account().queued(exchange.queue_time());
-        let waits = self.unanswered.wait(exchange.id());
+        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id()));
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
