@@ -7,7 +7,7 @@ import gc
 import http.client
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +15,9 @@ import pytest
 
 from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, environment, soon
 from support.redis_server import RedisServer
+
+NODE = "shop@here"
+"""What a node or worker is called whom somebody asks."""
 
 
 def broker_of(redis: RedisServer) -> str:
@@ -84,3 +87,16 @@ def outcome(result: Any) -> Any:
         return result.get(timeout=WAIT_SECONDS)
     except Exception as error:
         return error
+
+
+def asked(shop: ModuleType, question: Callable[[Any], Any]) -> Any:
+    """The answer of the node, or of the worker, that is called NODE, once there is one."""
+    found: list[Any] = []
+
+    def has_answer() -> bool:
+        answers = question(shop.app.control.inspect([NODE], timeout=2))
+        found[:] = [answers[NODE]] if answers else []
+        return bool(answers)
+
+    soon(has_answer)
+    return found[0]

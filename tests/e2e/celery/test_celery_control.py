@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from support.celery_house import node, outcome
+from support.celery_house import NODE, asked, node, outcome
 from support.clutch_process import WAIT_SECONDS, soon
 from support.redis_server import RedisServer
 
 pytest.importorskip("celery")
-
-NODE = "shop@here"
-
-
-def asked(shop: ModuleType, question: Callable[[Any], Any]) -> Any:
-    """The answer of the node, once there is one."""
-    found: list[Any] = []
-
-    def has_answer() -> bool:
-        answers = question(shop.app.control.inspect([NODE], timeout=2))
-        found[:] = [answers[NODE]] if answers else []
-        return bool(answers)
-
-    soon(has_answer)
-    return found[0]
 
 
 def test_it_answers_what_celery_inspect_asks(redis: RedisServer, shop: ModuleType, tmp_path: Path) -> None:

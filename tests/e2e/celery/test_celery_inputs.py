@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import loaded, node, outcome
+from support.celery_house import NODE, loaded, node, outcome
 from support.clutch_process import soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
 celery = pytest.importorskip("celery")
 
-NODE = "shop@here"
 SETTINGS = json.dumps({"accept_content": ["json", "pickle"]})
 
 

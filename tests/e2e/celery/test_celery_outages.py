@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import node, outcome, readiness
+from support.celery_house import NODE, node, outcome, readiness
 from support.clutch_process import soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
@@ -19,7 +19,6 @@ from support.rendezvous import Rendezvous
 celery = pytest.importorskip("celery")
 redis_errors = pytest.importorskip("redis").exceptions.RedisError
 
-NODE = "shop@here"
 VISIBILITIES_SECONDS = 3.5
 """Longer than three visibility timeouts here, and than a lease."""
 TASKS = 200

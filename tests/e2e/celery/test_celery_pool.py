@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from support.celery_house import outcome, worker_of_celery
+from support.celery_house import NODE, asked, outcome, worker_of_celery
 from support.clutch_process import soon
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
 
-NODE = "depot@here"
 POOL = {"CELERY_CUSTOM_WORKER_POOL": "clutch.celery:TaskPool"}
 CUSTOM = "--pool", "custom", "-n", NODE, "--without-gossip", "--without-mingle"
-
-
-def asked(shop: ModuleType, question: Callable[[Any], Any]) -> Any:
-    """The answer of the worker, once there is one."""
-    found: list[Any] = []
-
-    def has_answer() -> bool:
-        answers = question(shop.app.control.inspect([NODE], timeout=2))
-        found[:] = [answers[NODE]] if answers else []
-        return bool(answers)
-
-    soon(has_answer)
-    return found[0]
 
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])

@@ -14,14 +14,12 @@ from click.testing import CliRunner
 
 from clutch import Jobs
 from clutch.cli import program
-from support.celery_house import broker_of, loaded, node, outcome
+from support.celery_house import NODE, broker_of, loaded, node, outcome
 from support.clutch_process import WAIT_SECONDS, soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
 celery = pytest.importorskip("celery")
-
-NODE = "shop@here"
 
 
 def queued(redis: RedisServer, queue: str = "celery") -> list[dict]:
