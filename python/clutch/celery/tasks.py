@@ -7,31 +7,21 @@ end of its message.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import contextvars
-import ctypes
-import functools
-import inspect
 import json
 import logging
 import os
 import re
-import signal
-import sys
 import threading
 import time
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery import Celery, signals, states
-from celery._state import _task_stack
 from celery.app import trace
 from celery.exceptions import (
     Ignore,
@@ -39,25 +29,22 @@ from celery.exceptions import (
     NotRegistered,
     Reject,
     Retry,
-    SoftTimeLimitExceeded,
     TaskRevokedError,
 )
 from celery.utils.log import get_logger
 from celery.worker import state
 from kombu.exceptions import OperationalError
-from kombu.pools import Connections, ProducerPool
 
 from clutch._worker.failure import was_interrupted
 from clutch._worker.handlers import job as jobs
 from clutch._worker.handlers.call import Tool
 from clutch.celery import NODE, apps
+from clutch.celery.coroutines import bridge, part_producers
+from clutch.celery.limits import soft_limit
+from clutch.celery.plain import Plain
 from clutch.celery.standin import Channel, Controller, Standin, request_of
+from clutch.celery.steps import greenlet, is_gevent_here, on_loop
 from clutch.errors import Interrupted
-
-try:
-    from greenlet import getcurrent, greenlet
-except ImportError:  # then tasks that are coroutines have threads
-    getcurrent, greenlet = threading.current_thread, None
 
 logger = get_logger(__name__)
 
@@ -79,6 +66,10 @@ class Outcome:
         self.malformed: BaseException | None = None
         self.untold: BaseException | None = None
         self.is_told_later = False
+
+    def is_refused(self) -> bool:
+        """It has not done what it was to do."""
+        return self.failed is not None or self.malformed is not None
 
 
 class Failed(jobs.Dead):
@@ -243,6 +234,7 @@ class Receiver(Standin):
         self.update_strategies()
         handler: Any = self.create_task_handler
         self.receive = handler(promise=Promise)
+        self.plain = Plain(self)
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         super().on_unknown_message(body, message)
@@ -404,30 +396,40 @@ class Tasks:
 
     def _take(self, receiver: Receiver, envelope: dict[str, Any], meta: Mapping[str, Any]) -> None:
         """Runs a message, or tells that it has failed elsewhere. Whatever is wrong with it hurts nothing else."""
-        failure, rescues = meta.get("failure"), meta.get("rescues", 0)
+        failure, rescues, plain = meta.get("failure"), meta.get("rescues", 0), receiver.plain
+        call = plain.call_of(envelope) if failure is None and not rescues else None
+        message = None if call is not None else self._read(receiver, envelope)
+        if message is None and call is None:
+            return
         try:
-            message = receiver.message(envelope)
+            if call is not None:
+                plain.run(envelope, *call)
+            elif failure is None or (failure["kind"] in BLAMELESS and self._runs_again(envelope, failure, rescues)):
+                receiver.receive(message)
+            else:
+                self._fail(message, failure, rescues)
+                return
+            if CURRENT.get().is_refused():
+                self._tell_refused(message or receiver.message(envelope))
+        except Exception as error:
+            outcome, headers = CURRENT.get(), envelope.get("headers")
+            if outcome.has_begun or is_outage(self.app, error):
+                logger.error("cannot tell now how a task has ended: %r; its headers: %r", error, headers)
+                outcome.untold = error
+                outcome.is_told_later = not outcome.has_begun and failure is not None
+                return
+            logger.exception("cannot run a message; its headers: %r", headers)
+            outcome.malformed = error
+            tell_failure(self.app, message or receiver.message(envelope), error)
+
+    def _read(self, receiver: Receiver, envelope: dict[str, Any]) -> Any:
+        """The message; None: it cannot be read, which is told."""
+        try:
+            return receiver.message(envelope)
         except Exception as error:
             logger.error("cannot read a message: %r; its headers: %r", error, envelope.get("headers"))
             CURRENT.get().malformed = error
             tell_failure(self.app, SimpleNamespace(headers=envelope.get("headers"), payload=None), error)
-            return
-        try:
-            if failure is None or (failure["kind"] in BLAMELESS and self._runs_again(envelope, failure, rescues)):
-                receiver.receive(message)
-                self._tell_refused(message)
-            else:
-                self._fail(message, failure, rescues)
-        except Exception as error:
-            outcome = CURRENT.get()
-            if outcome.has_begun or is_outage(self.app, error):
-                logger.error("cannot tell now how a task has ended: %r; its headers: %r", error, message.headers)
-                outcome.untold = error
-                outcome.is_told_later = not outcome.has_begun and failure is not None
-                return
-            logger.exception("cannot run a message; its headers: %r", message.headers)
-            outcome.malformed = error
-            tell_failure(self.app, message, error)
 
     def _tell_refused(self, message: Any) -> None:
         """Tells of what Celery tells nobody: what the tracer has refused, and a task that wants to be back in its queue
@@ -506,290 +508,3 @@ def directive(outcome: Outcome) -> Any:
     if isinstance(error, Reject):
         return Failed(f"Reject: {error.reason}")
     return Failed(f"{type(error).__name__}: {error}")
-
-
-# ---- coroutines
-
-
-def bridge(task: Any) -> None:
-    """Lets a task be `async def`: Celery's tracer calls it, and waits for what it returns. `autoretry_for` has put a
-    function of its own before that of the app, and is to see what the coroutine raises."""
-    name = "_orig_run" if hasattr(task, "_orig_run") else "run"
-    setattr(task, name, bridged(task, getattr(task, name)))
-
-
-def bridged(task: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which waits for the coroutine it returns, be it `async def` or a decorated one."""
-    inner = wrapped_for_pydantic(run)
-    if inner is not None:  # Celery's wrapper is to see the model that the coroutine returns
-        inner.cell_contents = bridged(task, inner.cell_contents)
-        return run
-    task.is_coroutine = inspect.iscoroutinefunction(run)
-
-    @functools.wraps(run)
-    def waited(*args: Any, **kwargs: Any) -> Any:
-        returned = run(*args, **kwargs)
-        return wait_for(returned, task) if inspect.iscoroutine(returned) else returned
-
-    return waited
-
-
-def wrapped_for_pydantic(run: Any) -> types.CellType | None:
-    """Where Celery's wrapper of a task with `pydantic=True` has the function; None: this is another function."""
-    function = getattr(run, "__func__", run)
-    code = getattr(function, "__code__", None)
-    if code is None or not code.co_qualname.startswith("pydantic_wrapper."):
-        return None
-    found: types.CellType = function.__closure__[code.co_freevars.index("task_fun")]
-    return found
-
-
-class Step(greenlet or object):  # type: ignore[misc]
-    """Code that is not `async def` and runs coroutines, in a task of an event loop. Its coroutines run in it, so that
-    what Celery keeps by greenlet, such as the request of a task, is theirs; what they wait for, the task waits for."""
-
-
-class Waited:
-    """What a coroutine has given to the loop to wait for, as it is."""
-
-    def __init__(self, waited: Any) -> None:
-        self._waited = waited
-
-    def __await__(self) -> Any:
-        return (yield self._waited)
-
-
-async def on_loop(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function that runs coroutines (`wait_for`) here, while others run on the loop."""
-    step = Step(function)
-    step.gr_context = contextvars.copy_context()
-    made = step.switch(*args)
-    while not step.dead:
-        try:
-            value = await Waited(made)
-        except BaseException as error:
-            made = step.throw(error)
-        else:
-            made = step.switch(value)
-    return made
-
-
-def run_in_step(coroutine: Any) -> Any:
-    here: Any = getcurrent()
-    loop = here.parent
-    try:
-        waited = coroutine.send(None)
-        while True:
-            try:
-                value = loop.switch(waited)
-            except BaseException as error:
-                waited = coroutine.throw(error)
-            else:
-                waited = coroutine.send(value)
-    except StopIteration as end:
-        return end.value
-
-
-LOOPS = threading.local()
-GREENLETS = "clutch._worker.profiles.greenlet"
-"""The profile whose slots are greenlets: where they are, it is loaded."""
-
-
-def part_producers(app: Celery) -> None:
-    """Gives tasks that are coroutines connections of their own to send tasks by: those of one thread's greenlets cannot
-    be waited for in another thread, where their loop is."""
-    from gevent import monkey
-
-    thread_of = monkey.get_original("_thread", "get_ident")
-    main, kind = thread_of(), type(app.amqp)
-    pools: list[ProducerPool] = []
-
-    class Parted(kind):  # type: ignore[misc, valid-type]
-        @property
-        def producer_pool(self) -> Any:
-            if thread_of() == main:
-                return super().producer_pool
-            if not pools:
-                limit = app.pool.limit
-                connections = Connections(limit)[app.connection_for_write()]
-                pools.append(ProducerPool(connections, limit=limit))
-            return pools[0]
-
-    app.amqp.__class__ = Parted
-
-
-def run_elsewhere(coroutine: Any, task: Any, request: Any) -> Any:
-    """In a step on a loop of another thread, where the task and its request are not known."""
-    _task_stack.push(task)
-    task.request_stack.push(request)
-    try:
-        return run_in_step(coroutine)
-    finally:
-        task.request_stack.pop()
-        _task_stack.pop()
-
-
-def wait_for(coroutine: Any, task: Any) -> Any:
-    """Runs a coroutine of a task: on the loop that this is a step on, or else on one that the thread keeps."""
-    soft = SOFT.get()
-    if soft is not None:
-        soft.watch.close()  # one limit is enough, and that of the loop ends the coroutine where it waits
-    limited = within_soft_limit(coroutine, soft)
-    if isinstance(getcurrent(), Step):
-        return run_in_step(limited)
-    if is_gevent_here():
-        if not hasattr(LOOPS, "native"):
-            LOOPS.native = sys.modules[GREENLETS].NativeLoop()
-        return LOOPS.native.run(on_loop(run_elsewhere, limited, task, task.request_stack.top))
-    runner = getattr(LOOPS, "runner", None)
-    if runner is None:
-        runner = LOOPS.runner = asyncio.Runner()
-    return runner.run(limited)
-
-
-# ---- soft limits
-
-
-@dataclass(frozen=True, slots=True)
-class SoftLimit:
-    """`at`: when it passes, by the monotonic clock. `watch`: what interrupts the task then, until it is closed."""
-
-    at: float
-    tell: Callable[[], None]
-    watch: contextlib.ExitStack
-
-
-SOFT: ContextVar[SoftLimit | None] = ContextVar("clutch.celery.soft", default=None)
-"""The soft limit of the task."""
-
-
-class Limited:
-    """A coroutine in which SoftTimeLimitExceeded is raised, where it waits, when the limit passes."""
-
-    def __init__(self, coroutine: Any, soft: SoftLimit) -> None:
-        self._coroutine = coroutine
-        self._soft = soft
-        self._is_due = False
-
-    def __await__(self) -> Any:
-        task: Any = asyncio.current_task()
-        cancelled_before = task.cancelling()
-        seconds = max(0.0, self._soft.at - time.monotonic())
-        timer = task.get_loop().call_later(seconds, self._interrupt, task)
-        step = functools.partial(self._coroutine.send, None)
-        try:
-            while True:
-                waited = step()
-                try:
-                    value = yield waited
-                except BaseException as error:
-                    step = functools.partial(self._coroutine.throw, error)
-                else:
-                    step = functools.partial(self._coroutine.send, value)
-                if self._is_due:
-                    self._is_due = False
-                    if task.uncancel() <= cancelled_before:  # nobody else has cancelled it
-                        self._soft.tell()
-                        step = functools.partial(self._coroutine.throw, SoftTimeLimitExceeded())
-        except StopIteration as end:
-            return end.value
-        finally:
-            timer.cancel()
-
-    def _interrupt(self, task: asyncio.Task[Any]) -> None:
-        self._is_due = True
-        task.cancel()
-
-
-async def within_soft_limit(coroutine: Any, soft: SoftLimit | None) -> Any:
-    return await (coroutine if soft is None else Limited(coroutine, soft))
-
-
-@contextlib.contextmanager
-def soft_limit(seconds: float | None, on_timeout: Callable[..., Any] | None) -> Iterator[None]:
-    """Raises SoftTimeLimitExceeded in the code inside when this time has passed. What waits outside of Python is
-    interrupted in the main thread and in greenlets; in other threads when it comes back."""
-    if not seconds:
-        yield
-        return
-
-    def tell() -> None:
-        if on_timeout is not None:
-            on_timeout(soft=True, timeout=seconds)
-
-    with contextlib.ExitStack() as watch:
-        watch.enter_context(interrupted(seconds, tell))
-        token = SOFT.set(SoftLimit(time.monotonic() + seconds, tell, watch))
-        try:
-            yield
-        finally:
-            SOFT.reset(token)
-
-
-@contextlib.contextmanager
-def interrupted(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    if isinstance(getcurrent(), Step):
-        yield  # what waits there is a coroutine, which has the limit
-    elif is_gevent_here():
-        import gevent
-
-        limit = gevent.Timeout.start_new(seconds, SoftTimeLimitExceeded())
-        told = gevent.spawn_later(seconds, tell)
-        try:
-            yield
-        finally:
-            limit.close()
-            told.kill(block=False)
-    elif threading.current_thread() is threading.main_thread():
-        with by_signal(seconds, tell):
-            yield
-    else:
-        with by_exception(seconds, tell):
-            yield
-
-
-@contextlib.contextmanager
-def by_signal(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    def passed(*_: Any) -> None:
-        tell()
-        raise SoftTimeLimitExceeded
-
-    before = signal.signal(signal.SIGALRM, passed)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def by_exception(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    ident, lock, is_over = threading.get_ident(), threading.Lock(), False
-
-    def passed() -> None:
-        with lock:
-            if is_over:
-                return
-            tell()
-            set_exception(ctypes.c_ulong(ident), ctypes.py_object(SoftTimeLimitExceeded))
-
-    timer = threading.Timer(seconds, passed)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        with lock:
-            is_over = True
-            set_exception(ctypes.c_ulong(ident), None)  # what has come too late
-        timer.cancel()
-
-
-set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-
-
-def is_gevent_here() -> bool:
-    """Whether slots are greenlets: then threads are, too."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and monkey.is_module_patched("threading")
