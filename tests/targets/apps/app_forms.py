@@ -113,6 +113,34 @@ class Methods:
 def with_option(option: Any, scope: Any, receive: Any, send: Any) -> Any: ...
 
 
+async def with_defaults(scope: Any = None, receive: Any = None, send: Any = None) -> None: ...
+
+
+def make() -> Any:
+    return Async()
+
+
+def make_of(settings: Any = None) -> Any:
+    return Async()
+
+
+def make_of_three(settings: Any = None, debug: bool = False, title: str = "shop") -> Any:
+    return Async()
+
+
+def make_of_names(*, debug: bool = False, **settings: Any) -> Any:
+    return Async()
+
+
+class Maker:
+    def __call__(self, settings: Any = None) -> Any:
+        return Async()
+
+
+class OwnApp(Async):
+    def __init__(self, title: str = "shop") -> None: ...
+
+
 def decorated(form: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(form)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -162,5 +190,18 @@ FUNCTIONS = {
     "either": of_either,
     "async_of_one": waits,
     "async_of_two": of_two,
+}
+FACTORIES = {
+    "function": make,
+    "lambda": lambda: Async(),
+    "option": make_of,
+    "as_many_options_as_asgi_has": make_of_three,
+    "names": make_of_names,
+    "partial": functools.partial(make_of, "settings"),
+    "cached": functools.cache(make),
+    "decorated": decorated(make_of),
+    "instance": Maker(),
+    "method": Maker().__call__,
+    "class": OwnApp,
 }
 FORMS = {"asgi": ASGI, "wsgi": WSGI, "asgi2": ASGI_2, None: UNSEEN}

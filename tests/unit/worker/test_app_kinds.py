@@ -1,4 +1,4 @@
-"""What an app speaks, by how it is called: `kind_of`, which the zygote asks."""
+"""What an app speaks, by how it is called: `find` and `kind_of`, which the zygote asks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import app_forms
 import pytest
 
-from clutch._worker.handlers.app import kind_of
+from clutch._worker.handlers.app import find, kind_of
 from clutch.errors import ConfigError
 
 SEEN = [(kind, name) for kind, forms in app_forms.FORMS.items() if kind is not None for name in forms]
@@ -34,3 +34,31 @@ def test_a_tool_is_no_app(name: str) -> None:
 def test_a_function_that_takes_no_request_is_no_app(name: str) -> None:
     with pytest.raises(ConfigError, match=r"is a function.*@tool.*`clutch run`.*--interface"):
         kind_of(app_forms.FUNCTIONS[name])
+
+
+@pytest.mark.parametrize("name", app_forms.FACTORIES)
+def test_a_callable_that_needs_nothing_is_asked_whether_it_makes_the_app(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"(no ASGI or WSGI app|a class, not an app)\. If it makes the app.*--factory"):
+        find("shop:make", app_forms.FACTORIES[name], is_factory=False)
+
+
+@pytest.mark.parametrize("name", app_forms.FACTORIES)
+def test_a_factory_that_is_said_to_be_one_is_called(name: str) -> None:
+    made = find("shop:make", app_forms.FACTORIES[name], is_factory=True)
+    assert kind_of(made) == "asgi"
+
+
+@pytest.mark.parametrize(("kind", "name"), SEEN)
+def test_no_app_is_taken_for_a_factory(kind: Any, name: str) -> None:
+    app = app_forms.FORMS[kind][name]
+    assert find("shop:app", app, is_factory=False) is app
+
+
+@pytest.mark.parametrize("name", app_forms.UNSEEN)
+def test_what_takes_anything_may_be_an_app(name: str) -> None:
+    app = app_forms.UNSEEN[name]
+    assert find("shop:app", app, is_factory=False) is app
+
+
+def test_an_app_whose_arguments_have_defaults_is_an_app() -> None:
+    assert find("shop:app", app_forms.with_defaults, is_factory=False) is app_forms.with_defaults

@@ -26,6 +26,10 @@ NOT_MAPPINGS = frozenset({"int", "float", "complex", "bool", "str", "bytes", "li
 """Names of types that neither a scope nor an environ can be."""
 
 
+REQUESTS = ("scope", "environ", "env")
+"""Names that the first argument of an app has."""
+
+
 class App(Tool):
     """An app as a tool: `_core` reads `app`, profiles read the attributes of every tool."""
 
@@ -102,23 +106,59 @@ def kind_of(app: Any) -> str:
 
 
 def refuse_factory(app: Any) -> None:
-    """Raises ConfigError for a function that takes no arguments: it may make an app, and is none."""
-    if not inspect.isfunction(app) or options_of(app) is not None:
+    """Raises ConfigError for a callable that needs no arguments: it may make an app, and is none."""
+    if options_of(app) is not None:
         return
-    if not any(takes(inspect.signature(app, follow_wrapped=False), count) for count in (1, 2, 3)):
-        raise ConfigError(
-            f"{app.__qualname__}() takes no positional arguments, so it is no ASGI or WSGI app. If it makes the app, "
-            "say so: --factory, or factory = true in the table of its front"
-        )
+    signature = signature_of(app)
+    if signature is None or not needs_nothing(signature) or is_named_as_app(signature):
+        return
+    what = f"{name_of(app)} is a class, not an app" if inspect.isclass(app) else needless(app, signature)
+    raise ConfigError(f"{what}. If it makes the app, say so: --factory, or factory = true in the table of its front")
 
 
-def takes(signature: inspect.Signature, count: int) -> bool:
-    """Returns whether a function may be called with so many positional arguments."""
+def needless(app: Any, signature: inspect.Signature) -> str:
+    """Returns half a sentence about a callable that needs no arguments."""
+    takes = "takes no positional" if not any(map(is_positional, signature.parameters.values())) else "requires no"
+    return f"{name_of(app)}() {takes} arguments, so it is no ASGI or WSGI app"
+
+
+def name_of(app: Any) -> str:
+    while isinstance(app, functools.partial):
+        app = app.func
+    return getattr(app, "__qualname__", None) or repr(app)
+
+
+def signature_of(app: Any) -> inspect.Signature | None:
+    """Returns how it is called, as far as that can be seen; of a decorated function, what the decorator takes, unless
+    that is anything."""
     try:
-        signature.bind(*range(count))
-    except TypeError:
-        return False
-    return True
+        own = inspect.signature(app, follow_wrapped=not inspect.isfunction(app))
+        return inspect.signature(app) if is_open(own) else own
+    except Exception:  # built-in, or a proxy that asks for its object
+        return None
+
+
+def is_open(signature: inspect.Signature) -> bool:
+    """Returns whether it takes any number of positional arguments."""
+    return any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values())
+
+
+def is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def needs_nothing(signature: inspect.Signature) -> bool:
+    """Returns whether no argument is required, and the positional ones are all known."""
+    parameters = signature.parameters.values()
+    return not is_open(signature) and all(
+        one.default is not one.empty or one.kind is one.VAR_KEYWORD for one in parameters
+    )
+
+
+def is_named_as_app(signature: inspect.Signature) -> bool:
+    """Returns whether its first argument has the name of a scope or an environ."""
+    first = next(filter(is_positional, signature.parameters.values()), None)
+    return first is not None and first.name.strip("_") in REQUESTS
 
 
 def refuse_plain_function(app: Any) -> None:
