@@ -16,6 +16,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from support.clutch_process import FRONTS, TARGETS, WAIT_SECONDS, Answer, Server, answer, clutch, with_http_option
 
+INT = {"type": "integer", "format": "int64"}
+
 CONFIG = """
 [pools.api]
 target = "schema_tools"
@@ -94,14 +96,15 @@ def test_a_tool_with_its_docstring_and_schemas(server: Server) -> None:
     assert (bill["stream"], bill["note"]) == (False, None)
     parameters = bill["parameters"]
     assert list(parameters["properties"]) == ["lines", "zeal", "at"]  # in their order
-    assert parameters["properties"]["zeal"] == {"default": 0.5, "maximum": 1, "minimum": 0, "type": "number"}
+    zeal = {"default": 0.5, "maximum": 1, "minimum": 0, "type": "number", "format": "double"}
+    assert parameters["properties"]["zeal"] == zeal
     assert parameters["properties"]["at"]["default"] is None
     assert (parameters["required"], parameters["additionalProperties"]) == (["lines"], False)
 
 
 def test_streams_say_what_one_value_is(server: Server) -> None:
     known = tools(server)
-    assert (known["numbers"]["stream"], known["numbers"]["result"]) == (True, {"type": "integer"})
+    assert (known["numbers"]["stream"], known["numbers"]["result"]) == (True, INT)
     assert known["later"]["stream"] is True
     assert known["later"]["result"]["$ref"] == "#/$defs/Line"
     assert known["later"]["result"]["$defs"]["Line"]["properties"]["name"] == {"type": "string"}
@@ -111,7 +114,7 @@ def test_what_has_no_schema_is_listed_with_a_note(server: Server) -> None:
     known = tools(server)
     assert (known["opaque"]["parameters"]["properties"], known["opaque"]["result"]) == ({"value": {}}, {})
     assert "IsInstanceSchema" in known["opaque"]["note"]
-    assert (known["by_place"]["parameters"], known["by_place"]["result"]) == ({}, {"type": "integer"})
+    assert (known["by_place"]["parameters"], known["by_place"]["result"]) == ({}, INT)
     assert "positional-only" in known["by_place"]["note"]
     assert (known["anything"]["result"], known["anything"]["note"]) == ({}, None)
     assert "default" not in known["turned"]["parameters"]["properties"]["limit"]  # infinite: not JSON
@@ -170,7 +173,7 @@ def test_an_operation_has_headers_results_and_problems(server: Server) -> None:
     assert (call["summary"], call["operationId"], call["tags"]) == ("Sums an order.", "api.bill", ["api"])
     assert {"200", "422", "500", "502", "503", "504", "default"} == call["responses"].keys()
     stream = found["paths"]["/pools/api/tools/numbers"]["post"]["responses"]["200"]["content"]
-    assert stream["application/x-ndjson"]["schema"] == {"type": "integer"}
+    assert stream["application/x-ndjson"]["schema"] == INT
 
 
 # Who may see it
@@ -233,7 +236,7 @@ def test_a_reload_brings_new_schemas(tmp_path: Path) -> None:
         path, reference = "/pools/api/tools/one", "api.one_arguments"
         before = document(server)
         assert before["paths"][path]["post"]["summary"] == "Before."
-        assert before["components"]["schemas"][reference]["properties"]["value"] == {"type": "integer"}
+        assert before["components"]["schemas"][reference]["properties"]["value"] == INT
         write("str", "After it.")
         assert clutch("reload", "--pid", str(server.process.pid), cwd=tmp_path).returncode == 0
         after = document(server)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Optional
 
 import pydantic
@@ -17,10 +19,18 @@ class Model(pydantic.BaseModel):
     number: int = pydantic.Field(alias="nr")
 
 
+@dataclass
+class Measured:
+    count: int
+    mean: float | None
+
+
 class Unknown: ...
 
 
 UNSAID = object()
+INT = {"type": "integer", "format": "int64"}
+DOUBLE = {"type": "number", "format": "double"}
 
 
 def told(*functions: Callable[..., Any], owner: type | None = None) -> dict[str, dict[str, Any]]:
@@ -38,19 +48,38 @@ def parameter_of(hint: Any) -> Any:
 @pytest.mark.parametrize(
     ("hint", "schema"),
     [
-        (int, {"type": "integer"}),
+        (int, INT),
         (Any, {}),
-        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045
+        (Optional[int], {"anyOf": [INT, {"type": "null"}]}),  # noqa: UP045
         (Literal["a", 1], {"enum": ["a", 1]}),
         (Annotated[str, pydantic.Field(max_length=3)], {"type": "string", "maxLength": 3}),
         (bytes, {"type": "string", "contentEncoding": "base64"}),
-        (tuple[int, str], {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}],
+        (tuple[int, str], {"type": "array", "prefixItems": [INT, {"type": "string"}],
                            "minItems": 2, "maxItems": 2}),
+        (float, DOUBLE),
+        (dict[str, float], {"type": "object", "additionalProperties": DOUBLE}),
+        (Annotated[int, pydantic.Field(ge=-(1 << 63), lt=1 << 63)],
+         {"type": "integer", "minimum": -(1 << 63), "exclusiveMaximum": 1 << 63}),
+        (Annotated[int, pydantic.Field(gt=0)], {**INT, "exclusiveMinimum": 0}),
+        (Annotated[float, pydantic.Field(json_schema_extra={"format": "float"})], {**DOUBLE, "format": "float"}),
+        (bool, {"type": "boolean"}),
         (Unknown, {}),
     ],
 )  # fmt: skip
 def test_parameters(hint: Any, schema: Any) -> None:
     assert parameter_of(hint) == schema
+
+
+def test_a_decimal_has_any_number_of_digits() -> None:
+    assert {"type": "number"} in parameter_of(Decimal)["anyOf"]
+
+
+def test_members_of_models_have_formats_too() -> None:
+    def returns_model() -> Measured: ...
+
+    result = told(returns_model)["returns_model"]["result"]
+    members = result["$defs"]["Measured"]["properties"]
+    assert (members["count"], members["mean"]["anyOf"]) == (INT, [DOUBLE, {"type": "null"}])
 
 
 def gives_values() -> Generator[int, None, str]:
@@ -83,14 +112,14 @@ def returns_none() -> None: ...
 @pytest.mark.parametrize(
     ("function", "stream", "result"),
     [
-        (gives_values, True, {"type": "integer"}),
-        (gives_later, True, {"type": "integer"}),
+        (gives_values, True, INT),
+        (gives_later, True, INT),
         (gives_unhinted, True, {}),
-        (gives_iterable, True, {"type": "integer"}),
-        (returns_one, True, {"type": "integer"}),
-        (returns_list, False, {"type": "array", "items": {"type": "integer"}}),
-        (returns_awaitable, False, {"type": "integer"}),
-        (returns_later, False, {"type": "integer"}),
+        (gives_iterable, True, INT),
+        (returns_one, True, INT),
+        (returns_list, False, {"type": "array", "items": INT}),
+        (returns_awaitable, False, INT),
+        (returns_later, False, INT),
         (returns_none, False, {"type": "null"}),
     ],
 )
@@ -148,9 +177,9 @@ def test_notes_say_why_a_schema_is_empty() -> None:
     def by_place(value: int, /) -> int: ...
 
     found = told(unknown, by_place)
-    assert found["unknown"]["parameters"]["properties"] == {"value": {}, "more": {"type": "integer"}}
+    assert found["unknown"]["parameters"]["properties"] == {"value": {}, "more": INT}
     assert found["unknown"]["note"].startswith("parameters: Cannot generate a JsonSchema")
-    assert (found["by_place"]["parameters"], found["by_place"]["result"]) == ({}, {"type": "integer"})
+    assert (found["by_place"]["parameters"], found["by_place"]["result"]) == ({}, INT)
     assert "positional-only" in found["by_place"]["note"]
 
 
@@ -166,7 +195,7 @@ def test_a_hint_whose_code_fails_takes_nothing_from_the_others() -> None:
     broken.__annotations__ = {"return": Broken}
     found = told(broken, sound)
     assert (found["broken"]["result"], found["broken"]["note"]) == ({}, "result: no schema today")
-    assert found["sound"]["result"] == {"type": "integer"}
+    assert found["sound"]["result"] == INT
 
 
 def test_what_is_too_large_or_no_text_is_withheld() -> None:
@@ -180,7 +209,7 @@ def test_what_is_too_large_or_no_text_is_withheld() -> None:
     tools = {tool["name"]: tool for tool in found["tools"]}
     assert (tools["odd"]["note"], tools["wide"]["note"], tools["small"]["note"]) == (NOT_JSON, TOO_LARGE, None)
     assert (tools["wide"]["parameters"], tools["wide"]["shared"]["parameters"]) == ({}, {})
-    assert tools["small"]["shared"]["result"] == {"type": "integer"}
+    assert tools["small"]["shared"]["result"] == INT
     assert len(json.dumps(found, allow_nan=False)) < POOL_BYTES_MAX
     json.dumps(found, ensure_ascii=False).encode()
 

@@ -45,6 +45,8 @@ RESULT = ConfigDict(arbitrary_types_allowed=True)
 STREAMS = (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncGenerator)
 """Type hints of streams; their first argument is the type of a value."""
 
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
 MODES: dict[str, JsonSchemaMode] = {"parameters": "validation", "result": "serialization"}
 """Modes of the schemas: what callers send, and what they get."""
 
@@ -52,7 +54,10 @@ Schema = dict[str, Any]
 
 
 class Generator(GenerateJsonSchema):
-    """JSON schemas as OpenAPI 3.1 takes them, without the titles that repeat the names of members."""
+    """JSON schemas as OpenAPI 3.1 takes them, without the titles that repeat the names of members.
+
+    Numbers have formats, without which generators of clients take 32 bits for them.
+    """
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -61,6 +66,22 @@ class Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         return default_as_json(dft)
+
+    def float_schema(self, schema: Any) -> JsonSchemaValue:
+        return {**super().float_schema(schema), "format": "double"}
+
+    def decimal_schema(self, schema: Any) -> JsonSchemaValue:
+        """Its number has any number of digits."""
+        found = super().decimal_schema(schema)
+        for choice in found.get("anyOf", ()):
+            choice.pop("format", None)
+        return found
+
+    def int_schema(self, schema: Any) -> JsonSchemaValue:
+        """A hint that allows for more than 64 bits has no format."""
+        limits = (schema.get(name, 0) for name in ("ge", "gt", "le", "lt"))
+        fits = all(INT64_MIN <= limit <= INT64_MAX for limit in limits)
+        return super().int_schema(schema) | ({"format": "int64"} if fits else {})
 
     def bytes_schema(self, schema: Any) -> JsonSchemaValue:
         return {"type": "string", "contentEncoding": "base64"}
