@@ -70,7 +70,13 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
     ),
     (
         "Tools and hooks",
-        ((clutch.tool, ()), (clutch.on_start, ()), (clutch.on_stop, ()), (clutch.call_headers, ())),
+        (
+            (clutch.tool, ()),
+            (clutch.on_start, ()),
+            (clutch.on_stop, ()),
+            (clutch.call_headers, ()),
+            (clutch.HttpProblem, ()),
+        ),
     ),
     (
         "Configurations",

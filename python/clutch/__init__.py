@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from clutch._worker.handlers.job import Cancel, Dead, Retry, Snooze, current_job
     from clutch.broken import WorkerLost
     from clutch.dispatcher import Dispatcher
+    from clutch.http_problem import HttpProblem
     from clutch.insights import Insights
     from clutch.jobs import Jobs
     from clutch.pool import Pool
@@ -61,6 +62,7 @@ __all__ = [
     "Dispatcher",
     "Draining",
     "Future",
+    "HttpProblem",
     "Insights",
     "Interrupted",
     "JobFailed",
@@ -95,6 +97,7 @@ _LAZY = {
     **dict.fromkeys(("Cancel", "Dead", "Retry", "Snooze", "current_job"), "clutch._worker.handlers.job"),
     **dict.fromkeys(("Future", "Stream"), "clutch._pool.future"),
     "Dispatcher": "clutch.dispatcher",
+    "HttpProblem": "clutch.http_problem",
     "Insights": "clutch.insights",
     "Jobs": "clutch.jobs",
     "Pool": "clutch.pool",

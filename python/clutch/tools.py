@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Any, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
+
+if TYPE_CHECKING:
+    from clutch.http_problem import HttpProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,8 +65,8 @@ OF_PEERS = {
     "timeout": "deadline",
 }
 """Names of options in other job queues."""
-OF_TOOLS = ("retry_on", "give_up_on", "attempt_deadline")
-"""Options that hold for all jobs of a tool, and that only `@tool` takes."""
+OF_TOOLS = ("retry_on", "give_up_on", "attempt_deadline", "raises")
+"""Options that hold for all calls or jobs of a tool, and that only `@tool` takes."""
 
 
 def is_whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -244,6 +247,7 @@ class ToolOptions:
     retry_on: Exceptions | None = None
     give_up_on: Exceptions = ()
     attempt_deadline: Seconds | None = None
+    raises: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and NAME.fullmatch(self.name)):
@@ -259,6 +263,10 @@ class ToolOptions:
         check_precedence(self.retry_on or (), self.give_up_on)
         if self.attempt_deadline is not None and not seconds(self.attempt_deadline, "attempt_deadline"):
             raise ValueError("attempt_deadline 0: no attempt could begin; None is no limit")
+        if self.raises:
+            from clutch.http_problem import check_declared
+
+            check_declared(self.raises)
 
     @property
     def attempt_ms(self) -> int | None:
@@ -405,6 +413,7 @@ def tool(
     retry_on: Exceptions | None = None,
     give_up_on: Exceptions = (),
     attempt_deadline: Seconds | None = None,
+    raises: Sequence[HttpProblem | type[HttpProblem]] = (),
 ) -> Callable[[F], F]: ...
 def tool(
     function: Any = None,
@@ -416,12 +425,14 @@ def tool(
     retry_on: Exceptions | None = None,
     give_up_on: Exceptions = (),
     attempt_deadline: Seconds | None = None,
+    raises: Sequence[HttpProblem | type[HttpProblem]] = (),
     **job: Any,
 ) -> Any:
     """Mark a function as a tool, which can be called by name from Python and through every front.
 
     `name`: by which it is called, such as `"mail.send"`, instead of the function's own. `serial`: one call at a time in
-    a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
+    a worker. `main_thread`: runs in the worker's main thread, for code that needs it. `raises`: the classes of
+    `HttpProblem`, or examples such as `HttpProblem(404, "urn:shop:no-user")`, that `/openapi.json` lists for it.
 
     Of its jobs, however they were enqueued: `give_up_on`: exceptions, subclasses included, after which a job is dead
     without another attempt. `retry_on`: the only ones after which there is another. `give_up_on` comes first. Both take
@@ -432,7 +443,7 @@ def tool(
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
     refuse_unknown("@tool", job)
-    options = ToolOptions(name, serial, main_thread, JobOptions(**job), retry_on, give_up_on, attempt_deadline)
+    options = ToolOptions(name, serial, main_thread, JobOptions(**job), retry_on, give_up_on, attempt_deadline, raises)
     check_texts(options.job)
 
     def mark(function: F) -> F:

@@ -8,7 +8,7 @@ use clutch_fronts::config::{ConnectionConfig, HttpConfig};
 use clutch_pool::config::PoolConfig;
 use clutch_wire::Failure;
 use clutch_wire::sys;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::house::{ECHO, House, connection, http, limited};
 use support::{PATIENCE, config};
 
@@ -58,7 +58,13 @@ fn every_failure_has_its_status_and_type() {
     let text = || "why".to_owned();
     let cases: [(Failure, u16, &str); 7] = [
         (
-            Failure::Raised { type_name: "ValueError".into(), message: text(), traceback: text(), pickled: vec![1] },
+            Failure::Raised {
+                type_name: "ValueError".into(),
+                message: text(),
+                traceback: text(),
+                pickled: vec![1],
+                problem: vec![],
+            },
             500,
             "raised",
         ),
@@ -68,7 +74,13 @@ fn every_failure_has_its_status_and_type() {
         (Failure::Poisoned { message: text(), deaths: 3 }, 500, "poisoned"),
         (Failure::Config { message: text() }, 503, "config-error"),
         (
-            Failure::Raised { type_name: "é".into(), message: "\u{0}".into(), traceback: "".into(), pickled: vec![] },
+            Failure::Raised {
+                type_name: "é".into(),
+                message: "\u{0}".into(),
+                traceback: "".into(),
+                pickled: vec![],
+                problem: vec![],
+            },
             500,
             "raised",
         ),
@@ -85,13 +97,48 @@ fn every_failure_has_its_status_and_type() {
 }
 
 #[test]
+fn a_problem_of_the_tools_own_is_its_answer() {
+    let raised = |problem: &[u8]| Failure::Raised {
+        type_name: "shop.NoUser".to_owned(),
+        message: "no user 7".to_owned(),
+        traceback: "line 1".to_owned(),
+        pickled: vec![],
+        problem: problem.to_vec(),
+    };
+    let house = House::new();
+    let mut worker = house.stage.worker(1);
+    let mut answer = |problem: &Value| {
+        let mut client = house.start("", "{}");
+        let call = worker.next_call();
+        worker.failure(&call, &raised(&serde_json::to_vec(problem).expect("JSON")));
+        client.response()
+    };
+    let own =
+        json!({ "type": "urn:shop:no-user", "title": "No user", "status": 404, "detail": "no user 7", "user": 7 });
+    let response = answer(&own);
+    assert_eq!((response.status, response.json()), (404, own.clone()));
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    for (member, wrong) in
+        [("status", json!(200)), ("status", json!(null)), ("status", json!(70_000)), ("type", json!(1))]
+    {
+        let mut document = own.clone();
+        document[member] = wrong;
+        let response = answer(&document);
+        assert_eq!((response.status, response.json()["type"].clone()), (500, json!("urn:clutch:raised")), "{document}");
+    }
+}
+
+#[test]
 fn an_exception_is_told_with_its_type_message_and_traceback() {
     let house = House::new();
     let mut worker = house.stage.worker(1);
     let mut client = house.start("", "{}");
     let call = worker.next_call();
     let (type_name, message) = ("KeyError".to_owned(), "'x'".to_owned());
-    worker.failure(&call, &Failure::Raised { type_name, message, traceback: "line 1".to_owned(), pickled: vec![] });
+    worker.failure(
+        &call,
+        &Failure::Raised { type_name, message, traceback: "line 1".to_owned(), pickled: vec![], problem: vec![] },
+    );
     let document = client.response().json();
     assert_eq!(document["type_name"], "KeyError");
     assert_eq!(document["message"], "'x'");

@@ -51,7 +51,13 @@ fn failure_40_a_producer_that_raises_ends_the_stream_with_its_error_once() {
     let message = "no more".to_owned();
     worker.failure(
         &call,
-        &Failure::Raised { type_name: "E".to_owned(), message, traceback: String::new(), pickled: vec![] },
+        &Failure::Raised {
+            type_name: "E".to_owned(),
+            message,
+            traceback: String::new(),
+            pickled: vec![],
+            problem: vec![],
+        },
     );
     assert_eq!(client.line(&mut pieces).as_deref(), Some("1"));
     let last: serde_json::Value = serde_json::from_str(&client.line(&mut pieces).expect("a line")).expect("JSON");

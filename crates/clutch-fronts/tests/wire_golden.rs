@@ -203,6 +203,7 @@ fn failures() -> Vec<Golden> {
                 message: message.clone(),
                 traceback: traceback.clone(),
                 pickled: vec![0x80, 0x05],
+                problem: vec![],
             },
             &["4b65794572726f72", "27c3a927", "6c696e6520310a", "8005"],
         ),

@@ -64,7 +64,7 @@ use self::state::{Action, Event, Request, WorkerKey};
 use self::status::StatusBoard;
 pub use self::status::company::Pace;
 pub use self::status::running::RunningInWorker;
-pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
+pub use self::status::schemas::{SharedSchemas, ToolProblem, ToolSchema, ToolSchemas};
 pub use self::status::spent::{Insights, Slow, Spent};
 pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{PoolConfig, WORKERS_MAX};

@@ -107,7 +107,7 @@ fn expired_error(py: Python<'_>, expired: &Expired) -> PyErr {
 /// The exception that tells of a failure. Raises what broke off the reading of the one that the work raised.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
     match failure {
-        Failure::Raised { type_name, message, traceback, pickled } => {
+        Failure::Raised { type_name, message, traceback, pickled, .. } => {
             raised(py, type_name, message, traceback, pickled)
         }
         Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),

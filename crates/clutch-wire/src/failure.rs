@@ -52,9 +52,9 @@ impl fmt::Display for Expired {
 /// Why something failed. The names are those of the wire and of `RemoteError.kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// The user's code raised.
+    /// The user's code raised. `problem`: the document that it meant for callers over HTTP, or empty.
     #[error("{type_name}: {message}")]
-    Raised { type_name: String, message: String, traceback: String, pickled: Vec<u8> },
+    Raised { type_name: String, message: String, traceback: String, pickled: Vec<u8>, problem: Vec<u8> },
     /// The result (or the exception) could not be encoded.
     #[error("the result cannot be encoded: {message}")]
     Encode { type_name: String, message: String, traceback: String },
@@ -123,8 +123,11 @@ impl Failure {
             _ => [0; 8],
         };
         let (tag, fields): (u8, Vec<&[u8]>) = match self {
-            Failure::Raised { type_name, message, traceback, pickled } => {
-                (1, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes(), pickled])
+            Failure::Raised { type_name, message, traceback, pickled, problem } => {
+                let mut fields: Vec<&[u8]> =
+                    vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes(), pickled];
+                fields.extend((!problem.is_empty()).then_some(&problem[..]));
+                (1, fields)
             }
             Failure::Encode { type_name, message, traceback } => {
                 (2, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes()])
@@ -161,6 +164,7 @@ impl Failure {
                 message: fields.text()?,
                 traceback: fields.text()?,
                 pickled: fields.bytes()?,
+                problem: if fields.is_over() { Vec::new() } else { fields.bytes()? },
             },
             2 => Failure::Encode { type_name: fields.text()?, message: fields.text()?, traceback: fields.text()? },
             3 => Failure::BadArguments { message: fields.text()?, detail: fields.text()? },

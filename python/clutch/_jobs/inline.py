@@ -240,7 +240,7 @@ class InlineRunner:
             if directive is not None:
                 self._core.finish(claimed, True, directive)
             else:
-                kind, type_name, message, traceback, _ = describe(error)
+                kind, type_name, message, traceback, *_ = describe(error)
                 self._core.fail(claimed, "encode" if attempt.is_over else kind, type_name, message, traceback)
             if self._raises and is_failure(error):
                 raise

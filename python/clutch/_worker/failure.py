@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import traceback
 import types
 
@@ -32,8 +33,9 @@ CARRIERS = (
 )
 """Files of the frames between a worker's loop, or an import, and the user's code."""
 
-Description = tuple[str, str, str, str, bytes]
-"""Kind, type name, message, traceback (for `bad_arguments`: the problems as JSON), pickled exception or nothing."""
+Description = tuple[str, str, str, str, bytes, bytes]
+"""Kind, type name, message, traceback (for `bad_arguments`: the problems as JSON), pickled exception or nothing,
+problem document of an `HttpProblem` or nothing."""
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -54,11 +56,11 @@ class SaysItAll(Exception):
 def describe(error: BaseException) -> Description:
     """Describe an exception for the caller."""
     if type(error) is BadArguments:
-        return "bad_arguments", "", message_of(error), json.dumps(error.problems, default=str), b""
+        return "bad_arguments", "", message_of(error), json.dumps(error.problems, default=str), b"", b""
     if type(error) is NoSuchTool:
-        return "no_such_tool", "", message_of(error), "", b""
+        return "no_such_tool", "", message_of(error), "", b"", b""
     kind = "encode" if getattr(error, "is_encode_error", False) else "raised"
-    return kind, type_name(error), message_of(error), traceback_of(error), pickled(error)
+    return kind, type_name(error), message_of(error), traceback_of(error), pickled(error), problem_of(error)
 
 
 def type_name(error: BaseException) -> str:
@@ -98,6 +100,15 @@ def users_frames(error: BaseException) -> types.TracebackType | None:
         frames = frames.tb_next
     # A SyntaxError of a file says itself where it is.
     return frames if frames or isinstance(error, SyntaxError | SaysItAll) else error.__traceback__
+
+
+def problem_of(error: BaseException) -> bytes:
+    """The document that callers over HTTP get, or nothing if it is not an `HttpProblem`, or can be no document."""
+    module = sys.modules.get("clutch.http_problem")  # imported by whoever has made one
+    try:
+        return module.document_of(error) if module is not None and isinstance(error, module.HttpProblem) else b""
+    except Exception:  # changed since it was made
+        return b""
 
 
 def pickled(error: BaseException) -> bytes:

@@ -32,7 +32,7 @@ pub(crate) struct Problem {
     /// The same without its prefix, for the figures.
     #[serde(skip)]
     reason: &'static str,
-    title: &'static str,
+    title: Cow<'static, str>,
     status: u16,
     detail: String,
     #[serde(flatten)]
@@ -46,7 +46,7 @@ impl Problem {
         Box::new(Problem {
             kind: format!("{TYPE_PREFIX}{kind}"),
             reason: kind,
-            title,
+            title: title.into(),
             status: status.as_u16(),
             detail: detail.to_string(),
             members: Map::new(),
@@ -197,9 +197,29 @@ impl Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", "it is not JSON")
     }
 
+    /// The problem that a tool has described itself (`clutch.HttpProblem`). None: it has not.
+    fn own(document: &[u8]) -> Option<Box<Problem>> {
+        let mut members: Map<String, Value> = serde_json::from_slice(document).ok()?;
+        let mut text = |name: &str| match members.remove(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (kind, title, detail) = (text("type")?, text("title")?, text("detail")?);
+        let status = members.remove("status").and_then(|status| u16::try_from(status.as_u64()?).ok())?;
+        let (reason, title) = ("raised", title.into());
+        (400..600)
+            .contains(&status)
+            .then(|| Box::new(Problem { kind, reason, title, status, detail, members, header: None }))
+    }
+
     /// Describes a failure of the work to its caller.
     pub(crate) fn of_failure(failure: &Failure, local: bool) -> Box<Problem> {
         use StatusCode as Status;
+        if let Failure::Raised { problem, .. } = failure
+            && let Some(own) = Problem::own(problem)
+        {
+            return own;
+        }
         match failure {
             Failure::Raised { type_name, message, traceback, .. } => {
                 Problem::new(Status::INTERNAL_SERVER_ERROR, "raised", "The tool raised an exception", failure)
@@ -282,6 +302,11 @@ impl Problem {
         (if end == End::Whole { End::BrokenOff } else { end }, self.reason)
     }
 
+    /// Whether the fault is the caller's, by the word of the tool itself.
+    pub(crate) fn is_of_caller(&self) -> bool {
+        self.status < 500
+    }
+
     pub(crate) fn document(&self) -> Vec<u8> {
         // Strings and JSON values always serialise.
         serde_json::to_vec(self).unwrap_or_default()
@@ -338,6 +363,7 @@ mod tests {
             message: "no".to_owned(),
             traceback: "Traceback …".to_owned(),
             pickled: Vec::new(),
+            problem: Vec::new(),
         };
         let here = parsed(&Problem::of_failure(&failure, true));
         assert_eq!(here["type"], "urn:clutch:raised");

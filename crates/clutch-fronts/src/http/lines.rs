@@ -50,8 +50,9 @@ impl CallContext {
         match outcome {
             Outcome::Value(_) => None,
             Outcome::Failure(failure) => {
+                let problem = Problem::of_failure(failure, self.local);
                 match &**failure {
-                    Failure::Raised { traceback, .. } => {
+                    Failure::Raised { traceback, .. } if !problem.is_of_caller() => {
                         warnings.tell("raised", || format!("{what} raised\n{traceback}"));
                     }
                     Failure::Encode { traceback, .. } => {
@@ -59,7 +60,7 @@ impl CallContext {
                     }
                     _ => {}
                 }
-                Some(Problem::of_failure(failure, self.local))
+                Some(problem)
             }
             Outcome::Refused(refusal) => {
                 if let Refusal::Expired(expired) = refusal

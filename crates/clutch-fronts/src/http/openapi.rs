@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use clutch_pool::pool::{ToolSchema, ToolSchemas};
+use clutch_pool::pool::{ToolProblem, ToolSchema, ToolSchemas};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ struct Call<'a> {
     description: String,
     parameters: Value,
     request_body: Content<'a>,
-    responses: BTreeMap<&'static str, ResponseObject<'a>>,
+    responses: BTreeMap<String, ResponseObject<'a>>,
 }
 
 #[derive(Serialize)]
@@ -166,8 +166,10 @@ fn encoded(name: &str) -> String {
 }
 
 fn call<'a>(pool: &'a str, tool: &'a ToolSchema) -> Path<'a> {
-    let mut responses: BTreeMap<_, _> = PROBLEMS.iter().map(|(status, name, _)| (*status, reference(name))).collect();
-    responses.insert("200", ResponseObject::Result(answer(tool)));
+    let mut responses: BTreeMap<_, _> =
+        PROBLEMS.iter().map(|(status, name, _)| ((*status).to_owned(), reference(name))).collect();
+    responses.insert("200".to_owned(), ResponseObject::Result(answer(tool)));
+    responses.extend(own_problems(&tool.problems));
     Path::Call(Box::new(Call {
         operation_id: format!("{pool}.{}", tool.name),
         tags: [pool],
@@ -210,6 +212,33 @@ fn media<'a>(kind: &'static str, schema: Schema<'a>) -> BTreeMap<&'static str, M
 
 fn reference(name: &str) -> ResponseObject<'static> {
     ResponseObject::Problem(json!({ "$ref": format!("#/components/responses/{name}") }))
+}
+
+/// The responses by which a tool's own problems are told, by status. Of a status that other problems have as well, no
+/// more is promised than that it is a problem.
+fn own_problems<'a>(problems: &'a [ToolProblem]) -> impl Iterator<Item = (String, ResponseObject<'a>)> {
+    let mut by_status: BTreeMap<u16, Vec<&ToolProblem>> = BTreeMap::new();
+    problems.iter().for_each(|problem| by_status.entry(problem.status).or_default().push(problem));
+    by_status.into_iter().map(|(status, problems)| {
+        let status = status.to_string();
+        let shared =
+            PROBLEMS.iter().find(|(other, ..)| *other == status).map(|(.., description)| (*description).into());
+        let types: Vec<&str> = problems.iter().map(|problem| problem.r#type.as_str()).collect();
+        let problem = json!({ "$ref": "#/components/schemas/Problem" });
+        let schema = match shared {
+            Some(_) => problem,
+            None => json!({ "allOf": [problem, { "properties": { "type": { "type": "string", "enum": types } } }] }),
+        };
+        let described = shared.into_iter().chain(problems.iter().map(|problem| told(problem))).collect::<Vec<_>>();
+        let content = json!({ "application/problem+json": { "schema": schema } });
+        (status, ResponseObject::Problem(json!({ "description": described.join("\n\n"), "content": content })))
+    })
+}
+
+fn told(problem: &ToolProblem) -> String {
+    let ToolProblem { r#type, title, description, .. } = problem;
+    let more = if description.is_empty() { String::new() } else { format!(". {description}") };
+    format!("`{type}`: {title}{more}")
 }
 
 // ---- what is the same for all
@@ -284,7 +313,7 @@ fn problem() -> Value {
         "description": "A problem document (RFC 9457); some types have members of their own.",
         "required": ["type", "title", "status", "detail"],
         "properties": {
-            "type": text("`urn:clutch:` and the name of the problem."),
+            "type": text("`urn:clutch:` and the name of the problem, or a type of the tool's own."),
             "title": text("The same for each of this type."),
             "status": { "type": "integer" },
             "detail": text("What happened this time."),
@@ -325,7 +354,11 @@ mod tests {
     const TOLD: &str = r##"{
         "tools": [
             {"name": "add", "signature": "(b, a)", "summary": "Adds.", "description": "Adds.\n\nMore.", "stream": false,
-             "note": null, "parameters": {}, "result": {}, "shared": {
+             "note": null, "problems": [
+                {"status": 404, "type": "urn:a:b", "title": "No b", "description": "None."},
+                {"status": 404, "type": "urn:a:c", "title": "No c", "description": ""},
+                {"status": 503, "type": "urn:a:d", "title": "No d", "description": ""}],
+             "parameters": {}, "result": {}, "shared": {
                 "parameters": {"$ref": "#/components/schemas/api.add_arguments"}, "result": {"type": "integer"}}},
             {"name": "{é}", "signature": "()", "summary": "", "description": "", "stream": true, "note": "why",
              "parameters": {}, "result": {}, "shared": {"parameters": {}, "result": {"type": "string"}}}],
@@ -354,6 +387,18 @@ mod tests {
         );
         assert_eq!(call["responses"]["504"]["$ref"], "#/components/responses/DeadlineExceeded");
         assert!(text.contains(r#""properties": {"b": {}, "a": {}}"#), "members keep their order: {text}");
+    }
+
+    #[test]
+    fn problems_of_a_tools_own_are_responses() {
+        let (_, document) = made(false);
+        let responses = &document["paths"]["/pools/api/tools/add"]["post"]["responses"];
+        assert_eq!(responses["404"]["description"], "`urn:a:b`: No b. None.\n\n`urn:a:c`: No c");
+        let schema = &responses["404"]["content"]["application/problem+json"]["schema"]["allOf"];
+        assert_eq!(schema[0]["$ref"], "#/components/schemas/Problem");
+        assert_eq!(schema[1]["properties"]["type"]["enum"], json!(["urn:a:b", "urn:a:c"]));
+        let shared = responses["503"]["description"].as_str().expect("text");
+        assert!(shared.starts_with("Not now") && shared.ends_with("\n\n`urn:a:d`: No d"), "{shared}");
     }
 
     #[test]

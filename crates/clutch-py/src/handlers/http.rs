@@ -253,6 +253,7 @@ pub fn failed(py: Python<'_>, raised: Option<&PyErr>, message: String) -> Failur
         message,
         traceback: String::new(),
         pickled: Vec::new(),
+        problem: Vec::new(),
     }
 }
 

@@ -55,28 +55,29 @@ pub fn unreadable(py: Python<'_>, error: PyErr) -> Trouble {
     Trouble::Failure(Failure::BadArguments { message, detail: String::new() })
 }
 
-/// The failure that an exception becomes. Python gives `(kind, type name, message, traceback, pickle)`.
+/// The failure that an exception becomes. Python gives `(kind, type name, message, traceback, pickle, problem)`.
 pub fn describe(py: Python<'_>, trouble: Trouble) -> Failure {
     static DESCRIBE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let error = match trouble {
         Trouble::Failure(failure) => return failure,
         Trouble::Raised(error) => error,
     };
-    type Described = (String, String, String, String, Vec<u8>);
+    type Described = (String, String, String, String, Vec<u8>, Vec<u8>);
     let describe = DESCRIBE.import(py, "clutch._worker.failure", "describe");
     let described = describe.and_then(|describe| describe.call1((error.into_value(py),))?.extract::<Described>());
     match described {
-        Ok((kind, type_name, message, traceback, pickled)) => match kind.as_str() {
+        Ok((kind, type_name, message, traceback, pickled, problem)) => match kind.as_str() {
             "bad_arguments" => Failure::BadArguments { message, detail: traceback },
             "no_such_tool" => Failure::NoSuchTool { message },
             "encode" => Failure::Encode { type_name, message, traceback },
-            _ => Failure::Raised { type_name, message, traceback, pickled },
+            _ => Failure::Raised { type_name, message, traceback, pickled, problem },
         },
         Err(second) => Failure::Raised {
             type_name: "Exception".to_owned(),
             message: format!("an exception that cannot be described: {second}"),
             traceback: String::new(),
             pickled: Vec::new(),
+            problem: Vec::new(),
         },
     }
 }

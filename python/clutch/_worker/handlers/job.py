@@ -260,7 +260,7 @@ def directive_of(tool: Tool | None, error: BaseException) -> bytes | None:
     why = None if tool is None else tool.options.why_given_up(error)
     if why is None:
         return None
-    kind, name, message, traceback, _ = describe(error)
+    kind, name, message, traceback, *_ = describe(error)
     return dead(kind, f"{name}: {message}", traceback, why) if kind == "raised" else None
 
 

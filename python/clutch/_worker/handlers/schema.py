@@ -24,6 +24,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 
 from clutch._worker.handlers.json import adapter_of, arguments_of, default_as_json, hints_of, written
 from clutch.errors import ConfigError
+from clutch.tools import options_of
 
 POOL_BYTES_MAX = 1 << 20
 """Maximum size of the description of one pool: half for the tools, half for shared definitions."""
@@ -107,6 +108,7 @@ class Description:
         self._adapt("parameters", lambda: arguments_of(name, function, hints))
         self._adapt("result", lambda: adapter_of(f"{name}_result", {"result": value}, RESULT))
         self._text = _text(function)
+        self._problems = _problems(function)
         self._signature = _signature(function)
 
     def _adapt(self, what: str, make: Callable[[], TypeAdapter[Any]]) -> None:
@@ -139,6 +141,7 @@ class Description:
             "description": self._text,
             "stream": self.stream,
             "note": "; ".join(self.notes) or None,
+            "problems": self._problems,
             "parameters": parameters,
             "result": members.get("result", {}) | kept,
         }
@@ -147,7 +150,7 @@ class Description:
         """A description with the name only."""
         self.adapters.clear()
         empty = {"signature": UNKNOWN_SIGNATURE, "summary": "", "description": "", "parameters": {}, "result": {}}
-        return {"name": self.name, **empty, "stream": self.stream, "note": why}
+        return {"name": self.name, **empty, "stream": self.stream, "note": why, "problems": []}
 
 
 def describe(tools: Mapping[str, Callable[..., Any]], owner: type | None, pool: str) -> dict[str, Any]:
@@ -227,6 +230,16 @@ def _text(function: Callable[..., Any]) -> str:
     inner = written(function)
     text = inspect.getdoc(inner) or ""
     return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX] + "…"
+
+
+def _problems(function: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Returns the problems that the tool is declared to raise."""
+    options = options_of(function)
+    if options is None or not options.raises:
+        return []
+    from clutch.http_problem import declared
+
+    return [declared(one) for one in options.raises]
 
 
 class Verbatim(str):

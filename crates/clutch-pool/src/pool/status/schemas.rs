@@ -26,10 +26,22 @@ pub struct ToolSchema {
     pub stream: bool,
     /// Why a schema is empty.
     pub note: Option<String>,
+    /// Errors that the tool says it raises.
+    #[serde(default)]
+    pub problems: Vec<ToolProblem>,
     pub parameters: Box<RawValue>,
     pub result: Box<RawValue>,
     #[serde(skip_serializing)]
     pub shared: SharedSchemas,
+}
+
+/// A problem document of a tool's own.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ToolProblem {
+    pub status: u16,
+    pub r#type: String,
+    pub title: String,
+    pub description: String,
 }
 
 /// The same two, with references into the definitions.

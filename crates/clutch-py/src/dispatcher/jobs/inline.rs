@@ -128,7 +128,7 @@ impl InlineJobs {
             "bad_arguments" => Failure::BadArguments { message, detail: traceback },
             "no_such_tool" => Failure::NoSuchTool { message },
             "encode" => Failure::Encode { type_name, message, traceback },
-            _ => Failure::Raised { type_name, message, traceback, pickled: Vec::new() },
+            _ => Failure::Raised { type_name, message, traceback, pickled: Vec::new(), problem: Vec::new() },
         };
         self.settle(py, job, Outcome::Failure(Arc::new(failure)))
     }
