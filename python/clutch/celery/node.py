@@ -101,6 +101,10 @@ def main() -> None:
         told: Any = found and found[1]
     except ConfigError as error:
         told = {"error": str(error)}
+    except Exception as error:
+        from clutch._worker.image import not_imported
+
+        told = {"error": not_imported(f"target {asked['target']!r}", error)}
     with open(answer, "w", encoding="utf-8") as file:
         file.write(json.dumps(told) + "\n")
     if found is None:

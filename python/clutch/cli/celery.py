@@ -21,7 +21,7 @@ SIZES = "profile", "workers", "threads", "tasks"
 
 def node_of(targets: tuple[str, ...], queues: str | None, name: str | None, pool: dict[str, Any]) -> Node | None:
     """The node of the Celery app that the target is, or has; None if it is none. Gives the pool what the app says of
-    it. Raises UsageError."""
+    it. Raises ConfigError, UsageError."""
     python = pool.get("python")
     if len(targets) != 1 or (python is None and importlib.util.find_spec("celery") is None):
         return None
@@ -31,7 +31,7 @@ def node_of(targets: tuple[str, ...], queues: str | None, name: str | None, pool
     try:
         told = node.told()
     except ConfigError as error:
-        raise click.UsageError(f"{targets[0]}: {error}") from None
+        raise ConfigError(str(error)) from None
     if told is not None:
         take_over(told, pool)
         return node

@@ -116,7 +116,7 @@ def command(
         taken_queues = found.queues if queues is None else queues
     if not targets:
         raise click.UsageError("missing TARGET, for example: clutch work shop.tasks; or --django mysite.settings")
-    celery = node_of(targets, queues, node, options) if django is None and not url else None
+    celery = node_of(targets, queues, node, options) if django is None and given_store(url) is None else None
     if celery is not None:
         log_as_told(click.get_current_context(), options)
     target = ",".join(targets)
@@ -164,6 +164,7 @@ def command(
 
 
 def given_store(url: str | None) -> str | None:
-    """The store of the command line. The variable is what a backend without a STORE takes, and no order."""
+    """The store of the command line. The variable is for whoever says nothing: a backend without a STORE takes it, and
+    an app of Celery has its broker."""
     is_given = click.get_current_context().get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
     return url_of(url) if is_given else None
