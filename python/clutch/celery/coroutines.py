@@ -16,7 +16,7 @@ from celery._state import _task_stack
 from kombu.pools import Connections, ProducerPool
 
 from clutch.celery.limits import SOFT, within_soft_limit
-from clutch.celery.steps import Step, getcurrent, is_gevent_here, on_loop, run_in_step
+from clutch.celery.steps import Step, here, is_gevent_here, on_loop, run_in_step
 
 
 def bridge(task: Any) -> None:
@@ -97,7 +97,7 @@ def wait_for(coroutine: Any, task: Any) -> Any:
     if soft is not None:
         soft.watch.close()  # one limit is enough, and that of the loop ends the coroutine where it waits
     limited = within_soft_limit(coroutine, soft)
-    if isinstance(getcurrent(), Step):
+    if isinstance(here(), Step):
         return run_in_step(limited)
     if is_gevent_here():
         if not hasattr(LOOPS, "native"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from clutch.celery.steps import Step, getcurrent, is_gevent_here
+from clutch.celery.steps import Step, here, is_gevent_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def soft_limit(seconds: float | None, on_timeout: Callable[..., Any] | None) -> 
 
 @contextlib.contextmanager
 def interrupted(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    if isinstance(getcurrent(), Step):
+    if isinstance(here(), Step):
         yield  # what waits there is a coroutine, which has the limit
     elif is_gevent_here():
         import gevent

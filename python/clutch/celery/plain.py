@@ -1,8 +1,8 @@
 """The short way of a message on which Celery's worker has nothing to do but to call its tracer.
 
-Celery makes a call of its consumer, one of a strategy and a request of each message. Where nobody listens to these, and
-nothing is to be looked at before the task runs, all they come to is the dict that the tracer is given. It is put together
-here, as `celery.worker.request.Request` does; a request is made only of a task that has failed.
+Celery makes a call of its consumer, one of a strategy and a request of each message. Where nobody listens to these,
+and nothing is to be looked at before the task runs, all they come to is the dict that the tracer is given. It is put
+together here, as `celery.worker.request.Request` does; a request is made only of a task that has failed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Plain:
         }
 
     def call_of(self, envelope: dict[str, Any]) -> tuple[dict[str, Any], Any] | None:
-        """What the tracer is given of a message: its request, and what its body says of callbacks. None: it is to go the
-        long way, which tells what is wrong with it."""
+        """What the tracer is given of a message: its request, and what its body says of callbacks. None: it is to go
+        the long way, which tells what is wrong with it."""
         if self._is_off or signals.task_received.receivers or state.revoked_stamps or self._receiver.event_dispatcher:
             return None
         try:

@@ -30,7 +30,8 @@ import clutch
 from clutch._worker.image import find_target
 from clutch.broken import WorkerLost
 from clutch.celery import NODE
-from clutch.celery.tasks import Tasks, lost, on_loop, traced
+from clutch.celery.steps import on_loop
+from clutch.celery.tasks import Tasks, lost, traced
 from clutch.errors import ClutchError, ConfigError, DeadlineExceeded
 
 logger = get_logger(__name__)

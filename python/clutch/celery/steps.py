@@ -13,6 +13,8 @@ try:
 except ImportError:  # then tasks that are coroutines have threads
     getcurrent, greenlet = threading.current_thread, None
 
+HAS_GREENLETS = greenlet is not None
+
 
 class Step(greenlet or object):  # type: ignore[misc]
     """Code that is not `async def` and runs coroutines, in a task of an event loop. Its coroutines run in it, so that
@@ -45,8 +47,7 @@ async def on_loop(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def run_in_step(coroutine: Any) -> Any:
-    here: Any = getcurrent()
-    loop = here.parent
+    loop = here().parent
     try:
         waited = coroutine.send(None)
         while True:
@@ -58,6 +59,11 @@ def run_in_step(coroutine: Any) -> Any:
                 waited = coroutine.send(value)
     except StopIteration as end:
         return end.value
+
+
+def here() -> Any:
+    """What this code runs in: a step, another greenlet, or a thread."""
+    return getcurrent()
 
 
 def is_gevent_here() -> bool:

@@ -43,7 +43,7 @@ from clutch.celery.coroutines import bridge, part_producers
 from clutch.celery.limits import soft_limit
 from clutch.celery.plain import Plain
 from clutch.celery.standin import Channel, Controller, Standin, request_of
-from clutch.celery.steps import greenlet, is_gevent_here, on_loop
+from clutch.celery.steps import HAS_GREENLETS, is_gevent_here, on_loop
 from clutch.errors import Interrupted
 
 logger = get_logger(__name__)
@@ -331,7 +331,7 @@ class Tasks:
     def __init__(self, app: Celery, has_loop: bool) -> None:
         """`has_loop`: slots are tasks of an event loop."""
         self.app = app
-        self.has_loop = has_loop and greenlet is not None
+        self.has_loop = has_loop and HAS_GREENLETS
         apps.prepare(app)
         self.names = sorted(app.tasks)
         self._receiver: Receiver | None = None

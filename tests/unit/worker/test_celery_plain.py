@@ -92,7 +92,7 @@ def ran_by(receiver: Any, run: Callable[[], None]) -> tuple[str, str, dict[str, 
         from celery.app.trace import loads_message
 
         body = loads_message(body, content_type, encoding, accept=receiver.accept)
-    args, kwargs, embed = body
+    args, kwargs, embed = tuple[Any, ...](body)
     return name, task_id, {**request, "args": args, "kwargs": kwargs, **(embed or {})}
 
 
