@@ -12,6 +12,7 @@ mod request;
 mod response;
 mod streams;
 mod trouble;
+mod tunnel;
 mod unanswered;
 mod underscores;
 mod validation;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
 use clutch_pool::pool::{Batch, Exchange, LinkReader, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
+use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Payload};
 use hyper::body::{Body as _, Incoming};
@@ -39,6 +41,7 @@ use self::body::{AppBody, Silence};
 use self::forwarded::{Forwarded, Trust};
 use self::request::{BodyLimits, Origin, Rules};
 use self::streams::OpenStream;
+use self::tunnel::{AppSocket, First, Tunnel};
 use self::unanswered::Unanswered;
 use self::underscores::{Taken, Underscores};
 use self::validation::Refused;
@@ -132,8 +135,7 @@ struct App {
     batch: Arc<Batch>,
     function: FunctionId,
     config: ServeConfig,
-    /// By the app's interface, once it is known.
-    timeout_by_app: OnceLock<Option<Duration>>,
+    is_wsgi: OnceLock<bool>,
     unanswered: Arc<Unanswered>,
     body_limits: BodyLimits,
     connections: Connections,
@@ -170,7 +172,7 @@ impl App {
             batch,
             function,
             config,
-            timeout_by_app: OnceLock::new(),
+            is_wsgi: OnceLock::new(),
             unanswered: Arc::default(),
             body_limits,
             connections,
@@ -192,13 +194,18 @@ impl App {
     fn timeout(&self) -> Option<Duration> {
         match self.config.timeout_ms {
             Timeout::After(limit) => limit.map(Duration::from_millis),
-            Timeout::ByApp(ByApp::Auto) => match self.timeout_by_app.get() {
-                Some(limit) => *limit,
-                None => {
-                    let interface = self.pool.status().image.get("interface")?.as_str()?.to_owned();
-                    *self.timeout_by_app.get_or_init(|| (interface == "wsgi").then_some(TIMEOUT_OF_WSGI))
-                }
-            },
+            Timeout::ByApp(ByApp::Auto) => self.is_wsgi().unwrap_or(false).then_some(TIMEOUT_OF_WSGI),
+        }
+    }
+
+    /// None: no worker has told the app's interface yet.
+    fn is_wsgi(&self) -> Option<bool> {
+        match self.is_wsgi.get() {
+            Some(known) => Some(*known),
+            None => {
+                let is_wsgi = self.pool.status().image.get("interface")?.as_str()? == "wsgi";
+                Some(*self.is_wsgi.get_or_init(|| is_wsgi))
+            }
         }
     }
 
@@ -297,10 +304,12 @@ impl App {
         turn: &Arc<Turn>,
     ) -> Response<AppBody> {
         match Handshake::of(head) {
-            Ok(None) => self.ask_for_response(head, body, origin, turn).await,
+            Ok(None) if !body.is_end_stream() || self.is_wsgi() == Some(false) || !tunnel::is_asked_for(head) => {
+                self.ask_for_response(head, body, origin, turn).await
+            }
             // What follows would be taken for its body by one server and for frames by another.
             Ok(Some(_)) if !body.is_end_stream() => Refused::with(StatusCode::BAD_REQUEST).response(),
-            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, permit, turn).await,
+            Ok(handshake) => self.ask_for_upgrade(handshake, head, origin, permit, turn).await,
             Err(answer) => response::refused(*answer, "malformed"),
         }
     }
@@ -316,7 +325,9 @@ impl App {
         let mut payload = Vec::with_capacity(512);
         self.put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
-        let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
+        let waited = origin.forwarded.waited;
+        let asked = Asked { payload, has_input: body.is_some(), waited, at_work, descriptor: None };
+        let mut exchange = self.submit(head, asked);
         turn.account().queued(exchange.queue_time());
         let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id()));
         let first = match body {
@@ -336,22 +347,44 @@ impl App {
         shown.unwrap_or_else(|| response::of(first, exchange, self.silence(), self.name()))
     }
 
-    /// A WebSocket, when the app accepts it; else its answer is as to any request.
-    async fn ask_for_websocket(
+    /// Another protocol, when the app grants it: a WebSocket that is spoken here, or whatever a WSGI app speaks on a socket
+    /// of its own. Else its answer is as to any request.
+    async fn ask_for_upgrade(
         &self,
-        handshake: Handshake,
+        handshake: Option<Handshake>,
         head: &mut Parts,
         origin: Origin<'_>,
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
     ) -> Response<AppBody> {
         let mut payload = Vec::with_capacity(512);
-        self.put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
-        let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
+        let flags = if handshake.is_some() { request_flag::WEBSOCKET } else { 0 };
+        self.put_head(&mut payload, head, &origin, flags);
+        let pair = (self.is_wsgi() != Some(false)).then(AppSocket::pair).transpose();
+        let Ok(pair) = pair else { return response::no_descriptor(self.name()) };
+        let (socket, descriptor) = pair.unzip();
+        let waited = origin.forwarded.waited;
+        let asked = Asked { payload, has_input: false, waited, at_work: None, descriptor };
+        let mut exchange = self.submit(head, asked);
         turn.account().queued(exchange.queue_time());
-        let first = exchange.part().await;
-        match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
-            (Some(answer), Some(upgrade)) => {
+        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id()));
+        let first = match socket {
+            None => First::Part(exchange.part().await, exchange),
+            Some(socket) => socket.first(exchange).await,
+        };
+        drop(waits);
+        let upgrade = head.extensions.remove::<OnUpgrade>();
+        let (first, exchange) = match first {
+            First::Part(first, exchange) => (first, exchange),
+            First::Head(answer, tunnel) => {
+                return tunnel::answer(answer, tunnel, upgrade, |upgrade, tunnel| {
+                    self.open_tunnel(upgrade, tunnel, permit.clone());
+                });
+            }
+            First::Wrong(why) => return response::wrong_words(self.name(), &why),
+        };
+        match (response::accepted(&first), upgrade, handshake) {
+            (Some(answer), Some(upgrade), Some(handshake)) => {
                 exchange.head_came();
                 exchange.mark_endless();
                 self.open_websocket(upgrade, exchange, permit.clone());
@@ -359,6 +392,15 @@ impl App {
             }
             _ => response::of(first, exchange, self.silence(), self.name()),
         }
+    }
+
+    /// As a WebSocket's.
+    fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, permit: ConnectionPermit) {
+        let patience = self.connections.limits.write;
+        tokio::spawn(async move {
+            tunnel.run(upgrade, patience).await;
+            drop(permit);
+        });
     }
 
     /// Keeps the place of its connection, which HTTP knows nothing of any more.
@@ -388,15 +430,8 @@ impl App {
         }
     }
 
-    /// `waited`: before it came to us; it has that much less time.
-    fn submit(
-        &self,
-        head: &Parts,
-        payload: Vec<u8>,
-        has_input: bool,
-        waited: Duration,
-        at_work: Option<OpenStream>,
-    ) -> Exchange {
+    fn submit(&self, head: &Parts, asked: Asked) -> Exchange {
+        let Asked { payload, has_input, waited, at_work, descriptor } = asked;
         let trace = trace_of(&head.headers, &self.pool);
         let left = self.timeout().map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
@@ -405,12 +440,24 @@ impl App {
         let exchange = Exchange::submit(&self.batch, terms, |reply| Work {
             deadline,
             has_input,
+            descriptor,
             trace,
             ..Work::new(WorkKind::REQUEST, self.function, Payload::new(HEAD, payload), reply)
         });
         self.flush.notify_one();
         exchange
     }
+}
+
+/// A request for the app, beside its head.
+struct Asked {
+    payload: Vec<u8>,
+    has_input: bool,
+    /// Time that it has waited before it came to us; it has that much less.
+    waited: Duration,
+    at_work: Option<OpenStream>,
+    /// The app's end of a socket.
+    descriptor: Option<Arc<Descriptor>>,
 }
 
 impl Service for App {

@@ -15,6 +15,7 @@ use clutch_wire::{Failure, Payload};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::tunnel::WrittenBody;
 use crate::account::BrokenOff;
 use crate::account::figures::End;
 use crate::codec::LAST;
@@ -24,6 +25,8 @@ use crate::codec::http::credit_of;
 pub(super) enum AppBody {
     Whole(Option<Bytes>),
     Produced(Box<Produced>),
+    /// As a WSGI app writes it on a socket of its own.
+    Written(Box<WrittenBody>),
 }
 
 impl From<Bytes> for AppBody {
@@ -40,6 +43,7 @@ impl hyper::body::Body for AppBody {
         match self.get_mut() {
             AppBody::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             AppBody::Produced(produced) => produced.poll(context).map(|part| part.map(|bytes| bytes.map(Frame::data))),
+            AppBody::Written(written) => written.poll(context).map(|part| part.map(|bytes| bytes.map(Frame::data))),
         }
     }
 
@@ -47,13 +51,14 @@ impl hyper::body::Body for AppBody {
         match self {
             AppBody::Whole(bytes) => bytes.is_none(),
             AppBody::Produced(produced) => produced.ended,
+            AppBody::Written(written) => written.is_whole(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             AppBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            AppBody::Produced(_) => SizeHint::default(),
+            AppBody::Produced(_) | AppBody::Written(_) => SizeHint::default(),
         }
     }
 }

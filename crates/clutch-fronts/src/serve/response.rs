@@ -203,6 +203,21 @@ pub(super) fn too_many_streams(front: &str) -> Response<AppBody> {
     with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words))
 }
 
+/// Makes the refusal for a request for which this process has no descriptor left.
+pub(super) fn no_descriptor(front: &str) -> Response<AppBody> {
+    let words = format!(
+        "fronts.{front}: a request that asks for another protocol was refused with 503: this process has all the \
+         descriptors that it may have (ulimit -n)"
+    );
+    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "descriptors", Some(words))
+}
+
+/// Makes the answer where an app has written something else than a response on its socket.
+pub(super) fn wrong_words(front: &str, why: &str) -> Response<AppBody> {
+    let words = format!("fronts.{front}: a client got 500: {why}");
+    with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::BrokenOff, "socket", Some(words))
+}
+
 /// The whole response, for a connection on which HTTP is not spoken any further.
 pub(super) fn last_words(status: StatusCode) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or("Error");

@@ -96,7 +96,7 @@ impl Handshake {
 }
 
 /// Whether a header's list has this word in it.
-fn names(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+pub(super) fn names(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|given| given.trim().eq_ignore_ascii_case(word))
 }

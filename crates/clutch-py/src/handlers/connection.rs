@@ -31,13 +31,13 @@ impl Handler for Connection {
     }
 }
 
-/// The one argument of a handler of connections. What nobody takes is closed with it.
+/// A socket that has come with a call: the one argument of a handler of connections. What nobody takes is closed with it.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Descriptor(Mutex<Option<OwnedFd>>);
 
 impl Descriptor {
     /// None: it was lost on its way, because this process may have no more of them.
-    fn new(descriptor: Option<OwnedFd>) -> Descriptor {
+    pub fn new(descriptor: Option<OwnedFd>) -> Descriptor {
         Descriptor(Mutex::new(descriptor))
     }
 }

@@ -8,7 +8,6 @@ use clutch_fronts::app::response::{Misuse, Part, Response};
 use clutch_fronts::codec::http::INPUT_WINDOW;
 use clutch_fronts::codec::{HEAD, LAST};
 use clutch_pool::link::is_large;
-use clutch_wire::frame::flag;
 use clutch_wire::region::RegionPool;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::PyClass;
@@ -30,9 +29,8 @@ pub trait AppRequest: PyClass<Frozen = True> + Sync + Sized {
     fn of<'py>(
         link: &Bound<'py, WorkerLink>,
         app: &Arc<App>,
-        id: u64,
+        frame: &mut CallFrame,
         payload: &Payload,
-        has_input: bool,
     ) -> PyResult<(Bound<'py, Self>, Bound<'py, PyTuple>)>;
 
     /// Makes what the app has returned into what profiles take.
@@ -75,8 +73,7 @@ impl<R: AppRequest> Handler for Requests<R> {
         frame: &mut CallFrame,
         payload: &Payload,
     ) -> Result<Invocation, Trouble> {
-        let has_input = frame.flags & flag::HAS_INPUT != 0;
-        let (request, arguments) = R::of(link, &self.app, frame.id, payload, has_input)?;
+        let (request, arguments) = R::of(link, &self.app, frame, payload)?;
         let run = self.app.run.clone_ref(link.py());
         Ok(Invocation { state: Some(request.into_any().unbind()), ..Invocation::of(run, arguments.unbind()) })
     }

@@ -53,6 +53,16 @@ impl CallFrame {
     pub fn kind(&self) -> u8 {
         self.flags >> flag::KIND_SHIFT
     }
+
+    /// An inbound stream follows.
+    pub fn has_input(&self) -> bool {
+        self.flags & flag::HAS_INPUT != 0
+    }
+
+    /// A descriptor was sent along, which may have been lost on its way.
+    pub fn has_descriptor(&self) -> bool {
+        self.flags & flag::HAS_DESCRIPTOR != 0
+    }
 }
 
 /// A call's frame beside its arguments: by what it is claimed, what kind it is, and which part of it is to be run.

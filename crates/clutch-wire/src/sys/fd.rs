@@ -95,6 +95,12 @@ pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Tells whether there is something to read on a connection.
+pub fn has_bytes(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(socket, &mut [0u8; 1][..], flags).is_ok_and(|(count, _)| count > 0)
+}
+
 /// A socket that this process was handed over by number, listening already; the number stays its owner's.
 pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
     let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is not a listening socket"));

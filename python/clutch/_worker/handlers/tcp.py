@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from clutch import _core
 from clutch._worker.failure import traceback_of
@@ -28,6 +28,7 @@ from clutch.tools import options_of
 
 FORMS = "def handler(conn), async def handler(reader, writer), async def handler(conn), or an object that is called so"
 
+Kind = TypeVar("Kind", bound=socket.socket)
 Serving = Callable[[_core.Descriptor], Any]
 
 
@@ -123,7 +124,7 @@ class Connections:
             end_input(conn)
 
 
-def taken(descriptor: _core.Descriptor, kind: type[socket.socket]) -> socket.socket:
+def taken(descriptor: _core.Descriptor, kind: type[Kind]) -> Kind:
     number = descriptor.take()
     try:
         return kind(fileno=number)

@@ -24,6 +24,7 @@ use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
 use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
 use crate::link::native_future::{NativeFuture, running_loop};
 
 /// Nothing of Python's is called or made while it is locked.
@@ -72,11 +73,10 @@ impl AppRequest for Request {
     fn of<'py>(
         link: &Bound<'py, WorkerLink>,
         app: &Arc<App>,
-        id: u64,
+        frame: &mut CallFrame,
         payload: &Payload,
-        has_input: bool,
     ) -> PyResult<(Bound<'py, Request>, Bound<'py, PyTuple>)> {
-        let py = link.py();
+        let (py, id, has_input) = (link.py(), frame.id, frame.has_input());
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
         let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);

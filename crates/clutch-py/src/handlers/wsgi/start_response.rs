@@ -3,21 +3,24 @@
 //! A response that is all there goes as one frame. Any other iterable becomes a generator, which the profile sends as it
 //! sends any stream: each part when the client has room for it.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 
 use clutch_fronts::app::response::{Head, Response};
 use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of};
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Failure, Payload};
-use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::exceptions::{PyConnectionError, PyOSError, PyStopIteration, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::environ::environ;
+use crate::handlers::connection::Descriptor;
 use crate::handlers::http::{App, AppRequest, Input, failed, misuse, misused, name_and_value, part_of};
 use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
 
 struct ResponseState {
     response: Response,
@@ -37,17 +40,18 @@ pub struct StartResponse {
     id: u64,
     app: Arc<App>,
     state: Mutex<ResponseState>,
+    /// The socket in its environ, if it asks for another protocol: `handlers/app_socket.py`.
+    socket: OnceLock<Py<PyAny>>,
 }
 
 impl AppRequest for StartResponse {
     fn of<'py>(
         link: &Bound<'py, WorkerLink>,
         app: &Arc<App>,
-        id: u64,
+        frame: &mut CallFrame,
         payload: &Payload,
-        has_input: bool,
     ) -> PyResult<(Bound<'py, StartResponse>, Bound<'py, PyTuple>)> {
-        let py = link.py();
+        let (py, id, has_input) = (link.py(), frame.id, frame.has_input());
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         link.get().streams.open_exchange(id, BODY_WINDOW);
         let state = ResponseState {
@@ -57,7 +61,8 @@ impl AppRequest for StartResponse {
             input: Input::new(has_input),
             is_too_long: false,
         };
-        let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state) };
+        let (link, socket) = (link.clone().unbind(), OnceLock::new());
+        let request = StartResponse { link, id, app: app.clone(), state: Mutex::new(state), socket };
         let request = Bound::new(py, request)?;
         let environ = environ(py, &app.template, &head)?;
         let input = match has_input {
@@ -65,6 +70,9 @@ impl AppRequest for StartResponse {
             false => python(py)?.bytes_io.bind(py).call1((PyBytes::new(py, body),))?,
         };
         environ.set_item(intern!(py, "wsgi.input"), input)?;
+        if frame.has_descriptor() {
+            put_socket(&environ, &request, frame.descriptor.take())?;
+        }
         let arguments = PyTuple::new(py, [environ.as_any(), request.as_any()])?;
         Ok((request, arguments))
     }
@@ -83,6 +91,8 @@ impl AppRequest for StartResponse {
                 self.end_with(py, &bytes)?;
                 Ok(py.None().into_bound(py))
             }
+            // Such an app may return anything.
+            _ if made.is_none() && self.has_taken_socket(py) => Ok(made),
             _ => python(py)?.parts.bind(py).call1((made,)),
         }
     }
@@ -119,6 +129,8 @@ impl AppRequest for StartResponse {
     }
 
     fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        let has_taken_socket = self.has_taken_socket(py);
+        let raised = raised.filter(|error| !(has_taken_socket && ends_socket(py, error)));
         if let Some(error) = raised {
             self.app.log_error(py, error);
         }
@@ -127,7 +139,7 @@ impl AppRequest for StartResponse {
         if let Some(whole) = state.whole.take() {
             return Ok(whole);
         }
-        if is_gone {
+        if is_gone || (has_taken_socket && raised.is_none()) {
             return Ok(Payload::empty());
         }
         let has_head = state.head.is_some() || state.response.is_started();
@@ -152,10 +164,40 @@ impl AppRequest for StartResponse {
 
     fn close(&self, py: Python<'_>) {
         self.link.get().streams.close(py, self.id);
+        if let Some(socket) = self.socket.get()
+            && let Err(error) = python(py).and_then(|python| python.close_socket.call1(py, (socket,)))
+        {
+            error.write_unraisable(py, None);
+        }
     }
 }
 
+/// An app that cannot have its socket goes on without one, as under a server that gives none.
+fn put_socket(
+    environ: &Bound<'_, PyDict>,
+    request: &Bound<'_, StartResponse>,
+    descriptor: Option<OwnedFd>,
+) -> PyResult<()> {
+    let py = environ.py();
+    let descriptor = Bound::new(py, Descriptor::new(descriptor))?;
+    match python(py)?.put_socket.call1(py, (environ, request, descriptor)) {
+        Ok(socket) => drop(request.get().socket.set(socket)),
+        Err(error) => request.get().app.log_error(py, &error),
+    }
+    Ok(())
+}
+
+/// How libraries end what they had to do with a socket: servers are to write nothing more to it.
+fn ends_socket(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyStopIteration>(py) || error.is_instance_of::<PyConnectionError>(py)
+}
+
 impl StartResponse {
+    fn has_taken_socket(&self, py: Python<'_>) -> bool {
+        let is_taken = |socket: &Py<PyAny>| socket.getattr(py, intern!(py, "is_taken")).and_then(|is| is.is_truthy(py));
+        self.socket.get().is_some_and(|socket| is_taken(socket).unwrap_or(false))
+    }
+
     /// The last part of the body.
     fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
         let mut state = self.state.lock();
@@ -240,6 +282,16 @@ impl StartResponse {
         self.send(data)
     }
 
+    /// The app has taken the socket of its environ. `on_ending()` is called when the worker is to end.
+    fn take_socket(&self, py: Python<'_>, on_ending: Py<PyAny>) -> PyResult<()> {
+        let told = on_ending.clone_ref(py);
+        let on_ending = Arc::new(move |py: Python<'_>| on_ending.call0(py).map(drop));
+        match self.link.get().streams.mark_endless(self.id, Some(on_ending)) {
+            true => told.call0(py).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// The next piece of the request's body; empty at its end. Waits for it. Raises OSError when the client has gone.
     fn next_piece<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let link = self.link.get();
@@ -295,18 +347,28 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
         .ok_or_else(|| misuse(format!("a status or a header holds characters outside Latin-1: {text:?}")))
 }
 
-/// Functions of `handlers/wsgi.py` that are called for requests.
+/// Functions of `handlers/wsgi.py` and `handlers/app_socket.py` that are called for requests.
 struct PythonFunctions {
     open_input: Py<PyAny>,
     parts: Py<PyAny>,
     bytes_io: Py<PyAny>,
+    put_socket: Py<PyAny>,
+    close_socket: Py<PyAny>,
 }
 
 fn python(py: Python<'_>) -> PyResult<&'static PythonFunctions> {
     static FUNCTIONS: PyOnceLock<PythonFunctions> = PyOnceLock::new();
     FUNCTIONS.get_or_try_init(py, || {
-        let module = py.import("clutch._worker.handlers.wsgi")?;
-        let get = |name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
-        Ok(PythonFunctions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
+        let [wsgi, app_socket] =
+            ["wsgi", "app_socket"].map(|name| py.import(format!("clutch._worker.handlers.{name}")));
+        let (wsgi, app_socket) = (wsgi?, app_socket?);
+        let get = |module: &Bound<'_, PyModule>, name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
+        Ok(PythonFunctions {
+            open_input: get(&wsgi, "open_input")?,
+            parts: get(&wsgi, "parts")?,
+            bytes_io: get(&wsgi, "BytesIO")?,
+            put_socket: get(&app_socket, "put")?,
+            close_socket: get(&app_socket, "close")?,
+        })
     })
 }

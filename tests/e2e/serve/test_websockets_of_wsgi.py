@@ -1,0 +1,98 @@
+"""WebSockets by libraries of WSGI, which take over a request's socket: Flask-SocketIO, flask-sock."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from support.clutch_process import WAIT_SECONDS
+from support.serve_process import ANY_PORT, Serving, make_certificate
+
+pytest.importorskip("flask_sock", reason="flask-sock is not installed: make .venv/.test")
+
+PROFILES = ["-k gthread --threads 8", "-k gevent"]
+EXCHANGED = ["hello", b"\x00hello", "", "x" * 70_000, b"y" * 3_000_000]
+
+
+def serving(folder: Path, target: str, flags: str = PROFILES[0], *more: str) -> Serving:
+    if "gevent" in flags:
+        pytest.importorskip("gevent")
+    return Serving(folder, target, "-w", "1", "-b", ANY_PORT, *flags.split(), *more)
+
+
+@pytest.mark.parametrize("flags", PROFILES)
+def test_messages_of_flask_sock_come_back(tmp_path: Path, flags: str) -> None:
+    with serving(tmp_path, "websocket_flask:app", flags, "--access-logfile", "-") as served:
+        served.wait_ready("web")
+        with connect(f"ws://{served.address}/echo", max_size=None, open_timeout=WAIT_SECONDS) as client:
+            for message in EXCHANGED:
+                client.send(message)
+                assert client.recv(WAIT_SECONDS) == message
+            assert served.get("/").body == b"a page"
+        served.out.wait(r'"GET /echo HTTP/1.1" 101')
+        with connect(f"ws://{served.address}/farewell", open_timeout=WAIT_SECONDS) as client:
+            assert client.recv(WAIT_SECONDS) == "bye"
+            with pytest.raises(ConnectionClosed) as closed:
+                client.recv(WAIT_SECONDS)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1000
+        assert served.get("/").body == b"a page"
+        served.send(signal.SIGTERM)
+        assert served.wait() == 0
+        assert not [line for line in served.err.lines if "raised" in line or "Traceback" in line]
+
+
+@pytest.mark.parametrize("flags", PROFILES)
+@pytest.mark.parametrize("transports", [["websocket"], ["polling", "websocket"]])
+def test_events_of_flask_socketio_come_back(tmp_path: Path, flags: str, transports: list[str]) -> None:
+    import socketio
+
+    heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client = socketio.Client(reconnection=False)
+    client.on("said", heard.put)
+    with serving(tmp_path, "websocket_flask:talk", flags) as served:
+        served.wait_ready("web")
+        client.connect(served.url, transports=transports, wait_timeout=WAIT_SECONDS)
+        assert client.transport() == "websocket"
+        for nr in range(10):
+            client.emit("say", {"nr": nr})
+        assert [heard.get(timeout=WAIT_SECONDS) for _ in range(10)] == [{"nr": nr} for nr in range(10)]
+        client.disconnect()
+        served.send(signal.SIGTERM)
+        assert served.wait() == 0
+        assert not [line for line in served.err.lines if "raised" in line or "Traceback" in line]
+
+
+def test_tls_makes_no_difference_to_the_app(tmp_path: Path) -> None:
+    make_certificate(tmp_path)
+    flags = ["--certfile", "certificate.pem", "--keyfile", "key.pem"]
+    context = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+    with serving(tmp_path, "websocket_flask:app", PROFILES[0], *flags) as served:
+        port = served.err.wait(r"serve: https://\S+:(\d+)")[1]
+        served.wait_ready("web")
+        with connect(f"wss://localhost:{port}/echo", ssl=context, max_size=None, open_timeout=WAIT_SECONDS) as client:
+            for message in EXCHANGED:
+                client.send(message)
+                assert client.recv(WAIT_SECONDS) == message
+
+
+@pytest.mark.parametrize("order", [signal.SIGHUP, signal.SIGTERM])
+def test_an_open_one_holds_up_neither_reload_nor_stop(tmp_path: Path, order: signal.Signals) -> None:
+    with serving(tmp_path, "websocket_flask:app") as served:
+        served.wait_ready("web")
+        with connect(f"ws://{served.address}/echo", open_timeout=WAIT_SECONDS) as client:
+            client.send("hello")
+            assert client.recv(WAIT_SECONDS) == "hello"
+            served.send(order)
+            with pytest.raises(ConnectionClosed):
+                client.recv(WAIT_SECONDS)
+        if order == signal.SIGTERM:
+            assert served.wait() == 0
+        else:
+            assert served.get("/").body == b"a page"
