@@ -62,6 +62,23 @@ def test_who_runs_no_node_sees_the_queues_of_the_broker(redis: RedisServer, shop
         assert (done.exit_code, "celery -A APP inspect active" in done.stderr) == (2, True), typed
 
 
+def test_queues_tell_what_runs_and_what_waits_for_its_time(redis: RedisServer, shop: ModuleType) -> None:
+    jobs = Jobs(redis.url.replace("redis+unix", "celery+unix"))
+    with node(redis, "--workers", "1"), Rendezvous() as place:
+        running, later = shop.wait_at.delay(place.port), [shop.add.apply_async((1, 2), countdown=600) for _ in range(2)]
+        (guest,) = place.guests(1)
+
+        def counts() -> tuple[int, int, int]:
+            queue = jobs.stats()["celery"]
+            return queue.running, queue.scheduled, queue.available
+
+        soon(lambda: counts() == (1, 2, 0))
+        guest.let_go("done")
+        assert outcome(running) == "done"
+        soon(lambda: counts() == (0, 2, 0))
+        assert not any(one.ready() for one in later)
+
+
 @pytest.mark.parametrize("how", ["SIGQUIT", "REMAP_SIGTERM", "grace", "twice"])
 def test_a_stop_that_cuts_tasks_off_loses_none_without_a_word(redis: RedisServer, shop: ModuleType, how: str) -> None:
     """A late one runs again; an early one is told as lost, as it may run once only."""

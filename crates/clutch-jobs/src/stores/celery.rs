@@ -446,19 +446,30 @@ impl Celery {
 
     /// The queues with tasks that anybody has declared, for those who take from none of them.
     fn declared(&self) -> Result<Vec<String>> {
-        let (bindings, mut found, mut cursor) = (self.key("_kombu.binding."), BTreeSet::new(), "0".to_owned());
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg("*_kombu.binding.*").arg("COUNT").arg(SCANNED);
-            let mut answer = list(self.link.query(&scan)?).into_iter();
-            cursor = answer.next().and_then(parsed).unwrap_or_else(|| "0".to_owned());
-            for key in texts(answer.next().unwrap_or(Value::Nil)).iter().filter(|key| key.starts_with(&bindings)) {
+        let (bindings, mut found) = (self.key("_kombu.binding."), BTreeSet::new());
+        self.scan("SCAN", &["MATCH", "*_kombu.binding.*"], |keys| {
+            for key in keys.iter().filter(|key| key.starts_with(&bindings)) {
                 let of_exchange = texts(self.link.query(redis::cmd("SMEMBERS").arg(key))?);
                 found.extend(of_exchange.iter().filter_map(|one| one.split(BINDING).nth(2)).map(str::to_owned));
             }
+            Ok(())
+        })?;
+        let has_tasks = |queue: &String| !queue.ends_with(".pidbox") && !queue.starts_with("celeryev.");
+        Ok(found.into_iter().filter(has_tasks).collect())
+    }
+
+    /// Goes through what the server has without holding it up. `what`: a key for `HSCAN`, a pattern for `SCAN`.
+    fn scan(&self, command: &str, what: &[&str], mut page: impl FnMut(Vec<String>) -> Result<()>) -> Result<()> {
+        let (key, pattern) = what.split_at(usize::from(command != "SCAN"));
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = redis::cmd(command);
+            scan.arg(key).arg(&cursor).arg(pattern).arg("COUNT").arg(SCANNED);
+            let mut answer = list(self.link.query(&scan)?).into_iter();
+            cursor = answer.next().and_then(parsed).unwrap_or_else(|| "0".to_owned());
+            page(texts(answer.next().unwrap_or(Value::Nil)))?;
             if cursor == "0" {
-                let has_tasks = |queue: &String| !queue.ends_with(".pidbox") && !queue.starts_with("celeryev.");
-                return Ok(found.into_iter().filter(has_tasks).collect());
+                return Ok(());
             }
         }
     }
@@ -716,6 +727,17 @@ impl Store for Celery {
             let length = parsed::<u64>(self.link.query(redis::cmd("LLEN").arg(&key))?).unwrap_or_default();
             QueueStats::entry(&mut found, &self.queue_of(&key)).available += length;
         }
+        for runner in texts(self.link.query(redis::cmd("HKEYS").arg(self.own_key("renewals")))?) {
+            for key in texts(self.link.query(redis::cmd("HVALS").arg(self.own_key(&format!("held:{runner}"))))?) {
+                QueueStats::entry(&mut found, &self.queue_of(&key)).running += 1;
+            }
+        }
+        self.scan("HSCAN", &[&self.own_key("keys")], |waiting| {
+            for key in waiting.iter().skip(1).step_by(2) {
+                QueueStats::entry(&mut found, &self.queue_of(key)).scheduled += 1;
+            }
+            Ok(())
+        })?;
         Ok(found.into_values().collect())
     }
 
