@@ -64,7 +64,7 @@ def test_who_runs_no_node_sees_the_queues_of_the_broker(redis: RedisServer, shop
 
 def test_queues_tell_what_runs_and_what_waits_for_its_time(redis: RedisServer, shop: ModuleType) -> None:
     jobs = Jobs(redis.url.replace("redis+unix", "celery+unix"))
-    with node(redis, "--workers", "1"), Rendezvous() as place:
+    with node(redis, "--workers", "2"), Rendezvous() as place:
         running, later = shop.wait_at.delay(place.port), [shop.add.apply_async((1, 2), countdown=600) for _ in range(2)]
         (guest,) = place.guests(1)
 
