@@ -50,6 +50,9 @@ const SWEEP_LOCK_MS: u64 = 300_000;
 /// Longest time between two looks of its leader while nothing changes.
 const QUIET: Duration = Duration::from_secs(3);
 
+/// Interval at which a runner asks although nothing is told.
+const ASK_ANYWAY_QUIET: Duration = Duration::from_secs(60);
+
 /// A retry waits for so long where the attempt before it has not ended.
 const RETRY_PAUSE_MS: Millis = 50;
 
@@ -761,6 +764,11 @@ impl Store for Celery {
         let watch = Tracked::new(asking, listening, wanted);
         let watch = watch.map_err(|error| self.link.told(&error))?;
         Ok(Box::new(watch))
+    }
+
+    /// Its watch looks by itself where nothing is told.
+    fn ask_anyway(&self) -> Duration {
+        ASK_ANYWAY_QUIET
     }
 
     fn quiet_interval(&self) -> Duration {
