@@ -13,6 +13,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._dispatcher import logs
+from clutch.celery import RAN_IN_VAIN
 from clutch.control.client import named_by
 
 Event = dict[str, Any]
@@ -128,6 +129,12 @@ def job_failed(event: Event) -> str:
     return f"{job}, {attempt}: {error}; {then}"
 
 
+def harm_of_job(event: Event) -> int:
+    if event["reason"] == RAN_IN_VAIN:
+        return logging.INFO  # its worker has told it, as an error
+    return logging.ERROR if event["next_s"] is None else logging.WARNING
+
+
 def jobs(event: Event, count: str = "jobs") -> str:
     return "1 job" if event[count] == 1 else f"{event[count]} jobs"
 
@@ -201,10 +208,7 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
-    "job_failed": lambda event: (
-        logging.ERROR if event["next_s"] is None else logging.WARNING,
-        f"pool {event['pool']}: {job_failed(event)}",
-    ),
+    "job_failed": lambda event: (harm_of_job(event), f"pool {event['pool']}: {job_failed(event)}"),
     "tool_missing": about_pool(
         logging.WARNING,
         lambda event: (

@@ -14,6 +14,9 @@ __all__ = ["TaskPool"]
 NODE = "CLUTCH_CELERY_NODE"
 """The environment variable of workers with the name of their node, as its peers know it."""
 
+RAN_IN_VAIN = "Celery runs it no more"
+"""Why a task is dead that has failed in a worker, whose log has told it as Celery does."""
+
 
 def __getattr__(name: str) -> Any:
     """Imports Celery for what needs it."""

@@ -38,7 +38,7 @@ from kombu.exceptions import OperationalError
 from clutch._worker.failure import was_interrupted
 from clutch._worker.handlers import job as jobs
 from clutch._worker.handlers.call import Tool
-from clutch.celery import NODE, apps
+from clutch.celery import NODE, RAN_IN_VAIN, apps
 from clutch.celery.coroutines import bridge, part_producers
 from clutch.celery.limits import soft_limit
 from clutch.celery.plain import Plain
@@ -75,7 +75,7 @@ class Outcome:
 class Failed(jobs.Dead):
     """Returned for a task that has failed, as its tracer has told whoever waits."""
 
-    _why = "Celery runs it no more"
+    _why = RAN_IN_VAIN
 
 
 class Malformed(jobs.Dead):
