@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 END_SECONDS = 5.0
 """Longest wait for the end of a node."""
+SHOWN_MAX = 20
+"""Names of tasks in the log."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0
 """Before a node that has died is started again: at first, and at most, each twice as long as the one before."""
 
@@ -167,6 +169,7 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
         raise ConfigError(
             f"{place}.pool: {what}; allowed: a pool whose target has one, such as proj or proj.celery:app"
         )
+    logs.log.info("%s: %s", place, tasks_line(told["tasks"]))
     for note in told["notes"]:
         logs.log.warning("%s: %s", place, note)
     usual = core_json(JOBS, {option.name: option.default_value(False) for option in JOBS.options})
@@ -186,6 +189,13 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
         "pool": front["pool"],
         "cron": [],
     }
+
+
+def tasks_line(names: list[str]) -> str:
+    """`3 tasks: shop.add, shop.fail, shop.send`: whether those that somebody looks for are there."""
+    more = f", and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    shown = ", ".join(names[:SHOWN_MAX]) or "does the app name their modules (include, imports, autodiscover_tasks)?"
+    return f"{len(names)} {'task' if len(names) == 1 else 'tasks'}: {shown}{more}"
 
 
 def part_of(front: Mapping[str, Any], control: Path | None) -> dict[str, Any]:

@@ -196,6 +196,7 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
         "pool": pool_options(app),
         "strict": (app.conf.broker_transport_options or {}).get("queue_order_strategy") in ("priority", "sorted"),
         "soft_shutdown": app.conf.worker_soft_shutdown_timeout,
+        "tasks": sorted(name for name in app.tasks if not name.startswith("celery.")),
         "notes": list(notes(app, broker)),
     }
 

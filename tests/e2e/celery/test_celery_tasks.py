@@ -161,6 +161,7 @@ def test_a_rate_holds_for_the_node(running: Any) -> None:
 
 def test_an_app_is_found_as_celery_finds_it(redis: RedisServer, shop: ModuleType) -> None:
     with node(redis, "--workers", "1", target="celery_shop") as dispatcher:
+        dispatcher.err.wait(r"celery: \d+ tasks: .*celery_shop\.add, ")
         assert outcome(shop.add.delay(1, 2)) == 3
         shop.fail.delay()
         # An error once: by Celery's log, with its traceback.
