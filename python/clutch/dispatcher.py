@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from clutch.config import PoolSpec
     from clutch.pool import Pool
 
+POOLS_SHOWN_MAX = 10
+"""Maximum number of pools that the start line of a front names."""
+
 LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
@@ -201,11 +204,20 @@ class Dispatcher:
             raise ConfigError(str(error)) from None
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
+        for front, core in self.config.fronts.items():
+            if core["kind"] == "http":
+                logs.info(f"fronts.{front}: {self._reachable(core)}", front=front)
         for name, front in self.config.jobs.items():
             store, pool = without_password(front["store"]), front["pool"]
             logs.info(f"{name}: {store}, queues {describe_queues(front)}, in pool {pool}", front=name, pool=pool)
         self._warner = threading.Thread(target=self._warn, args=(self._fronts,), name="clutch-warnings", daemon=True)
         self._warner.start()
+
+    def _reachable(self, core: Mapping[str, Any]) -> str:
+        """Returns what the log says at the start of the pools of a front for calls."""
+        names = core["pools"] or [pool.name for pool in self.config.pools if pool.core["launch"]["app"] is None]
+        more = f" and {len(names) - POOLS_SHOWN_MAX} more" * (len(names) > POOLS_SHOWN_MAX)
+        return f"tools of {', '.join(names[:POOLS_SHOWN_MAX])}{more}" if names else "no tools: no pool has any"
 
     def _tell_cron(self) -> None:
         for entry, tick in next_ticks(self.config.cron):

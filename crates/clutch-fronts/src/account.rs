@@ -39,6 +39,9 @@ impl std::error::Error for BrokenOff {}
 
 /// Keeps something about one request, as a line of a log.
 pub(crate) trait Note: Send {
+    /// The request is from whoever has the token of this name.
+    fn is_by(&mut self, name: &str);
+
     fn head_came(&mut self, status: u16, headers: &HeaderMap);
 
     /// `queued`: in the pool's line; none: no worker got it. `cpu`: of its code, where that is known.
@@ -79,6 +82,11 @@ impl Account {
     /// Has a note kept about it.
     pub(crate) fn keep(&mut self, note: Box<dyn Note>) {
         self.note = Some(note);
+    }
+
+    /// Notes whose token the request brought.
+    pub(crate) fn is_by(&mut self, name: &str) {
+        self.note.iter_mut().for_each(|note| note.is_by(name));
     }
 
     /// Notes that the request was handed to a pool.

@@ -42,7 +42,8 @@ impl Start for AdminConfig {
             Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
-        let tokens = Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), &context.warnings)?;
+        let tokens =
+            Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), None, &context.warnings)?;
         let sessions = tokens.as_ref().map(|_| Arc::new(Sessions::new(port_of(listener.address()), false)));
         let guard = Guard { tokens, sessions, ..Guard::default() };
         let access_control = AccessControl::new(&self.bind, listener.address(), guard);

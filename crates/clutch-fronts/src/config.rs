@@ -45,6 +45,10 @@ pub struct HttpConfig {
     pub insecure: bool,
     /// Origins of the web pages that may call, as browsers write them; `*`: all.
     pub cors_origins: Vec<String>,
+    /// Pools whose tools can be called. None: all.
+    pub pools: Option<Vec<String>>,
+    /// Headers of requests that tools are told, in lower case.
+    pub pass_headers: Vec<String>,
 }
 
 /// Health, readiness and metrics.

@@ -24,7 +24,7 @@ use clutch_pool::work::{Outcome, Work, WorkKind};
 use clutch_wire::frame::INLINE_BYTES_MAX;
 use clutch_wire::{Codec, Payload};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
@@ -35,7 +35,8 @@ use crate::body::problem::Problem;
 use crate::body::request::{collect, discard};
 use crate::body::{Body, with_type};
 use crate::config::HttpConfig;
-use crate::http::catalog::{Catalog, Entry};
+use crate::http::call_headers::Told;
+use crate::http::catalog::{Catalog, Entry, View};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
 use crate::names::decode;
@@ -123,6 +124,7 @@ struct CallService {
     connections: Arc<Connections>,
     tls: Option<Arc<Tls>>,
     warnings: Arc<Warnings>,
+    passed_on: Arc<[HeaderName]>,
     body_bytes_max: u64,
     body_time: Duration,
 }
@@ -133,11 +135,15 @@ impl CallService {
         let (name, warnings) = (&context.name, &context.warnings);
         let connections = Arc::new(Connections::new(&config.connection, Figures::of(context))?);
         let tls = config.connection.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
-        let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
-        let cors = Some(Arc::new(Cors::new(&format!("{}.cors_origins", context.place()), &config.cors_origins)));
+        let catalog = Arc::new(Catalog::new(&context.pools, config.pools.as_deref()));
+        let pools = Some(catalog.names().map(str::to_owned).collect());
+        let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), pools, warnings)?;
+        // The configuration has checked the names.
+        let passed_on: Arc<[_]> = config.pass_headers.iter().filter_map(|name| name.parse().ok()).collect();
+        let option = format!("{}.cors_origins", context.place());
+        let cors = Some(Arc::new(Cors::new(&option, &config.cors_origins, &passed_on)));
         let guard = Guard { tokens, has_tls: tls.is_some(), sessions: None, cors };
-        let catalog = Arc::new(Catalog::new(&context.pools));
-        let discovery = Arc::new(Discovery::default());
+        let discovery = Arc::new(Discovery::new(&config.pass_headers));
         let services = config.bind.iter().zip(listeners).map(|(bind, listener)| {
             Arc::new(CallService {
                 catalog: catalog.clone(),
@@ -146,6 +152,7 @@ impl CallService {
                 connections: connections.clone(),
                 tls: tls.clone(),
                 warnings: warnings.clone(),
+                passed_on: passed_on.clone(),
                 body_bytes_max: config.body_bytes_max,
                 body_time: Duration::from_millis(config.connection.body_timeout_ms),
             })
@@ -184,11 +191,13 @@ impl CallService {
             self.access_control.check_origin(head)?;
             return part.response(head);
         }
-        self.access_control.check(head)?;
-        if let Some(response) = self.discovery.response(head, &self.catalog, self.access_control.tokens().is_some()) {
+        let holder = self.access_control.check(head)?;
+        holder.name.iter().for_each(|name| turn.account().is_by(name));
+        let view = View { catalog: &self.catalog, holder: &holder };
+        if let Some(response) = self.discovery.response(head, view, self.access_control.tokens().is_some()) {
             return response;
         }
-        let (entry, tool) = self.target(head)?;
+        let (entry, tool) = target(head, view)?;
         if head.method != Method::POST {
             return Err(Problem::method_not_allowed("POST"));
         }
@@ -196,7 +205,8 @@ impl CallService {
         let options = CallOptions::of(&head.headers, &entry.pool)?;
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
-        let payload = payload(&head.headers, &body, &entry.pool)?;
+        let told = Told { caller: holder.name.as_deref(), passed_on: &self.passed_on };
+        let payload = payload(&head.headers, &told, &body, &entry.pool)?;
         let trace = trace_of(&head.headers, &entry.pool);
         let mut exchange = Exchange::submit(&entry.batch, Terms::default(), |reply| Work {
             deadline: options.deadline,
@@ -217,25 +227,26 @@ impl CallService {
         respond(first, exchange, context)
     }
 
-    fn target(&self, head: &Parts) -> Result<(&Entry, String), Box<Problem>> {
-        let path = head.uri.path();
-        let names = path.strip_prefix("/pools/").and_then(|rest| rest.split_once("/tools/"));
-        let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
-        match decoded {
-            Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
-            None => Err(Problem::no_such_path(
-                "calls are POST /pools/{pool}/tools/{tool}; GET / in a browser is a page to try them; \
-                 GET /openapi.json describes them",
-            )),
-        }
-    }
-
     async fn read(&self, body: &mut Incoming, pool: &Pool) -> Result<Vec<u8>, Box<Problem>> {
         let bytes_max = self.body_bytes_max.min(pool.config.payload_bytes_max);
         match tokio::time::timeout(self.body_time, collect(body, bytes_max)).await {
             Ok(collected) => collected,
             Err(_) => Err(Problem::body_too_slow(self.body_time.as_secs_f64())),
         }
+    }
+}
+
+/// The pool and the tool that a path names.
+fn target<'a>(head: &Parts, view: View<'a>) -> Result<(&'a Entry, String), Box<Problem>> {
+    let path = head.uri.path();
+    let names = path.strip_prefix("/pools/").and_then(|rest| rest.split_once("/tools/"));
+    let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
+    match decoded {
+        Some((pool, tool)) => Ok((view.pool(&pool)?, tool)),
+        None => Err(Problem::no_such_path(
+            "calls are POST /pools/{pool}/tools/{tool}; GET / in a browser is a page to try them; \
+             GET /openapi.json describes them",
+        )),
     }
 }
 
@@ -368,10 +379,10 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
 }
 
 /// Headers and body as the pool takes them: large bodies go through shared memory.
-fn payload(headers: &HeaderMap, body: &[u8], pool: &Pool) -> Result<Payload, Box<Problem>> {
+fn payload(headers: &HeaderMap, told: &Told<'_>, body: &[u8], pool: &Pool) -> Result<Payload, Box<Problem>> {
     let is_inline = body.len() <= INLINE_BYTES_MAX;
     let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + if is_inline { body.len() } else { 0 }));
-    call_headers::put(headers, &mut payload.inline);
+    call_headers::put(headers, told, &mut payload.inline)?;
     if is_inline {
         payload.inline.extend_from_slice(body);
     } else {

@@ -13,9 +13,10 @@ HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("clutch.call_headers"
 def call_headers() -> Mapping[str, str]:
     """Return the HTTP headers of the running call, by lower-case name.
 
-    `x-request-id` is always among them; `traceparent` and `tracestate` are where the client sent them. The mapping can
-    be read only. It is empty outside of a call, and in a call from Python. A thread that a tool starts has its own,
-    empty one, but for `asyncio.to_thread`.
+    `x-request-id` is always among them; `traceparent`, `tracestate` and those that the front lists in `pass_headers`
+    are where the client sent them. `clutch-caller` is the name of the client's token, if it has one in `token_file`;
+    clients cannot set it. The mapping can be read only. It is empty outside of a call, and in a call from Python. A
+    thread that a tool starts has its own, empty one, but for `asyncio.to_thread`.
 
         from opentelemetry.propagate import extract
 

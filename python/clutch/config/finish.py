@@ -98,6 +98,14 @@ def check_exposure(draft: Draft) -> None:
         draft.add("cors_origins", what, given='"*"', allowed="a list of origins, or a token")
 
 
+def check_passed_headers(draft: Draft) -> None:
+    """The front's own tokens are no business of tools."""
+    has_token = draft.values["token"] is not None or draft.values["token_file"] is not None
+    if has_token and "authorization" in draft.values["pass_headers"]:
+        what = "authorization has the token of this front; the name of the token in token_file is clutch-caller"
+        draft.add("pass_headers", what, given="authorization", allowed="other headers")
+
+
 def why_unreadable(file: Path) -> str | None:
     """Returns why the file cannot be read, or None. Does not wait for the writer of a pipe."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,27 @@ def uses_of_pools(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> di
                 what = f"this pool runs the app of fronts.{other.front}"
                 report.add(f"fronts.{name}.pool", what, given=values["pool"], allowed="a pool of its own")
     return uses
+
+
+def check_reachable(
+    fronts: Mapping[str, Mapping[str, Any]], pools: Iterable[str], uses: Mapping[str, Use], report: Report
+) -> None:
+    """Pools that a front lists have to have tools."""
+    known = [pool for pool in pools if pool not in uses]
+    for name, front in fronts.items():
+        for pool in front.get("pools") or ():
+            if pool not in known:
+                what = "this pool runs an app, which has no tools" if pool in uses else "no such pool"
+                near = None if pool in uses else nearest(pool, known)
+                report.add(f"fronts.{name}.pools", what, given=pool, allowed=", ".join(known) or "none", nearest=near)
+
+
+def calls_tools_of(fronts: Mapping[str, Mapping[str, Any]], pool: str) -> bool:
+    """Returns whether clients of a front can call the tools of this pool."""
+    return any(
+        values and FRONTS[values["kind"]].calls_tools and (values.get("pools") is None or pool in values["pools"])
+        for values in fronts.values()
+    )
 
 
 def check_distinct_binds(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> None:

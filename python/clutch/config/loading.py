@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from clutch.config.cron import CronSpec, entry
-from clutch.config.fronts import check_distinct_binds, front, front_core, uses_of_pools
+from clutch.config.fronts import calls_tools_of, check_distinct_binds, check_reachable, front, front_core, uses_of_pools
 from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml, variable_name
-from clutch.config.options import CONTROL_OFF, FRONTS
+from clutch.config.options import CONTROL_OFF
 from clutch.config.pools import PoolSpec, Surroundings, Use, pool_of_config
 from clutch.config.stores import celery_core, jobs_core, runs_celery, runs_jobs, stores_of
 from clutch.config.tables import PREFIXES, app_pools, keys, kind_at, places, read_top, tables_in
@@ -157,9 +157,12 @@ def _check(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repor
     fronts = {name: front(name, value, folder, report) for name, value in tables_in(raw, "fronts", report)}
     uses = uses_of_pools(fronts, report)
     tables = {name: {} for name in uses} | dict(tables_in(raw, "pools", report))
-    of_tools = Use(validate=any(values and FRONTS[values["kind"]].calls_tools for values in fronts.values()))
+    check_reachable(fronts, tables, uses, report)
     around = Surroundings(folder, environ, report)
-    pools = [pool_of_config(name, table, uses.get(name, of_tools), around) for name, table in tables.items()]
+    pools = [
+        pool_of_config(name, table, uses.get(name) or Use(validate=calls_tools_of(fronts, name)), around)
+        for name, table in tables.items()
+    ]
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
     stores = stores_of(raw, folder, report)

@@ -15,6 +15,7 @@ from typing import Any
 from clutch.config.finish import (
     Step,
     check_exposure,
+    check_passed_headers,
     check_tls,
     check_tokens,
     count_threads,
@@ -37,8 +38,10 @@ from clutch.config.values import (
     MODE,
     NETWORKS,
     ORIGINS,
+    PASSED_HEADERS,
     PATH,
     POOL_NAME,
+    POOL_NAMES,
     PRELOAD,
     QUEUES,
     ROOT_PATH,
@@ -277,13 +280,19 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     INSECURE,
     Option("cors_origins", ORIGINS, [],
            "Origins whose web pages may call the tools; `*` allows all and requires a token.", "cors_origins"),
+    Option("pools", POOL_NAMES, None,
+           "Pools whose tools can be called; the front knows no others. Default: all.", "pools", "all"),
+    Option("pass_headers", PASSED_HEADERS, [],
+           "Headers of requests that tools find in `clutch.call_headers()`; up to 8 KiB each.", "pass_headers"),
     *CONNECTION,
     Option("body_max", SIZE, "16MB", "Maximum size of a request body.", "body_bytes_max"),
     Option("body_timeout", DURATION, "30s", "Time limit for receiving the request body.",
            "connection.body_timeout_ms"),
     Option("connections_max", whole(1, 1_000_000), 4096, "Maximum number of open connections.",
            "connection.connections_max"),
-), calls_tools=True, finish=(place_access_log, place_binds, check_tls, check_tokens, check_exposure))
+), calls_tools=True, finish=(
+    place_access_log, place_binds, check_tls, check_tokens, check_exposure, check_passed_headers,
+))
 
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
     Option("bind", ADDRESS, "127.0.0.1:9180", "Address to listen on.", "bind"),

@@ -21,6 +21,12 @@ BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "M
 YEAR_S = 366 * 86400.0
 CALL_SECONDS_MAX = 1e18
 """The largest duration of the core: callers give a large number to mean no limit."""
+PASSED_HEADERS_MAX = 20
+"""Maximum number of headers that a front passes on to tools."""
+
+HEADER_NAME = re.compile(r"(?!clutch-)[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
+"""A header that clients can set; those of Clutch are its own."""
+
 PORT_MAX = 65535
 PORTS = {"http": 80, "https": 443}
 QUEUE_WEIGHT_MAX = 1000
@@ -267,6 +273,25 @@ def _networks(value: Any) -> tuple[str, ...]:
     return networks
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError
+    names = tuple(map(_text, value.split(",") if isinstance(value, str) else value))
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise ValueError
+    return names
+
+
+def _passed_headers(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError
+    given = [part for part in value.split(",") if part] if isinstance(value, str) else value
+    names = tuple(dict.fromkeys(_text(name).strip().lower() for name in given))
+    if len(names) > PASSED_HEADERS_MAX or not all(map(HEADER_NAME.fullmatch, names)):
+        raise ValueError
+    return names
+
+
 def _origins(value: Any) -> tuple[str, ...]:
     if not isinstance(value, str | list | tuple):
         raise ValueError
@@ -431,6 +456,13 @@ NETWORKS = Kind(
     "networks",
     'a list of addresses and networks, such as ["10.0.0.0/8", "::1"]; "*": all',
     _networks,
+    core=list,
+)
+POOL_NAMES = Kind("pools", 'a list of names of pools, each once: ["ml", "shop"]', _names, core=list)
+PASSED_HEADERS = Kind(
+    "headers",
+    f'up to {PASSED_HEADERS_MAX} names of headers, such as ["x-user", "x-tenant"], none of which begins with "clutch-"',
+    _passed_headers,
     core=list,
 )
 ORIGINS = Kind(

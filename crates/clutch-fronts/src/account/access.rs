@@ -73,6 +73,10 @@ pub(crate) struct Recorded {
 }
 
 impl Note for Recorded {
+    fn is_by(&mut self, name: &str) {
+        self.record.is_by(name);
+    }
+
     fn head_came(&mut self, status: u16, headers: &HeaderMap) {
         self.record.head_came(status, headers, &self.log.line.named);
     }

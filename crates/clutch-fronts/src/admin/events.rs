@@ -136,7 +136,7 @@ mod tests {
     /// A guard whose tokens are in a file.
     fn guard(file: &std::path::Path) -> Guard {
         std::fs::write(file, "secret\n").expect("a file");
-        let tokens = Tokens::new("admin", None, file.to_str(), &Arc::default()).expect("tokens");
+        let tokens = Tokens::new("admin", None, file.to_str(), None, &Arc::default()).expect("tokens");
         Guard { tokens, sessions: Some(Arc::new(Sessions::new(8080, false))), ..Guard::default() }
     }
 

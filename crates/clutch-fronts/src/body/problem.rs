@@ -125,6 +125,19 @@ impl Problem {
         Problem::new(status, "head-too-large", "The head is too large", detail)
     }
 
+    /// A header that is passed on to tools.
+    pub(crate) fn header_too_large(name: &str, bytes_max: usize) -> Box<Problem> {
+        let detail = format!("the header {name} is longer than {bytes_max} bytes");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Problem::new(status, "head-too-large", "The head is too large", detail)
+    }
+
+    /// The token is limited to other pools.
+    pub(crate) fn other_pools_only(pool: &str) -> Box<Problem> {
+        let detail = format!("the token is not for pool '{pool}'");
+        Problem::new(StatusCode::FORBIDDEN, "pool-not-allowed", "Not with this token", detail)
+    }
+
     pub(crate) fn body_too_large(bytes_max: u64) -> Box<Problem> {
         let detail = format!("the body is longer than {bytes_max} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large", detail)

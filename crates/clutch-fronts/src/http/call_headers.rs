@@ -2,7 +2,9 @@
 //!
 //! The id is the client's (`X-Request-Id`) where it is fit for a log, else it is made here; it stands in the head of the
 //! request from then on, so that the access log sees what the client and the tool see. `traceparent` and `tracestate` are
-//! passed on as W3C's Trace Context has them; one that is malformed is left out.
+//! passed on as W3C's Trace Context has them; one that is malformed is left out. The name of the token is told as
+//! `clutch-caller`, which no client can set: of its own headers only those that the front lists are passed on, and that one
+//! cannot be listed.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,11 +16,18 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::account::access::REQUEST_ID;
 use crate::account::trace::{TRACE_PARENT, is_fit, trace_parent};
+use crate::body::problem::Problem;
 
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Longest id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Header with the name of the token that the request brought.
+pub(crate) const CALLER: HeaderName = HeaderName::from_static("clutch-caller");
+
+/// Longest header that is passed on, all its lines together.
+const PASSED_BYTES_MAX: usize = 8 << 10;
 
 /// Longest `tracestate`, all its lines together.
 const TRACE_STATE_BYTES_MAX: usize = 1024;
@@ -36,8 +45,17 @@ pub(crate) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
     }
 }
 
-/// Appends those that the worker is told.
-pub(crate) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
+/// What the worker is told beside what it is told of every call.
+#[derive(Debug, Default)]
+pub(crate) struct Told<'a> {
+    /// Name of the token that the request brought.
+    pub(crate) caller: Option<&'a str>,
+    /// Headers of the client that the front passes on.
+    pub(crate) passed_on: &'a [HeaderName],
+}
+
+/// Appends those that the worker is told. Fails where one to pass on is too long.
+pub(crate) fn put(headers: &HeaderMap, told: &Told<'_>, out: &mut Vec<u8>) -> Result<(), Box<Problem>> {
     let mut writer = put_headers(out);
     let mut put = |name: &HeaderName, value: &[u8]| writer.put(name.as_str().as_bytes(), value);
     if let Some(id) = headers.get(REQUEST_ID) {
@@ -49,6 +67,23 @@ pub(crate) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
             put(&TRACE_STATE, &state);
         }
     }
+    for name in told.passed_on.iter().filter(|name| headers.contains_key(*name)) {
+        put(name, &passed_on(headers, name)?);
+    }
+    if let Some(caller) = told.caller {
+        put(&CALLER, caller.as_bytes());
+    }
+    Ok(())
+}
+
+/// All lines of a header as one.
+fn passed_on(headers: &HeaderMap, name: &HeaderName) -> Result<Vec<u8>, Box<Problem>> {
+    let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    let value = lines.join(&b", "[..]);
+    if value.len() > PASSED_BYTES_MAX {
+        return Err(Problem::header_too_large(name.as_str(), PASSED_BYTES_MAX));
+    }
+    Ok(value)
 }
 
 /// 32 hex digits that nobody had before, as far as chance goes.
@@ -87,8 +122,12 @@ mod tests {
     }
 
     fn told(given: &[(&'static str, &str)]) -> Vec<(String, String)> {
+        told_as(given, &Told::default())
+    }
+
+    fn told_as(given: &[(&'static str, &str)], told: &Told<'_>) -> Vec<(String, String)> {
         let mut bytes = Vec::new();
-        put(&headers(given), &mut bytes);
+        put(&headers(given), told, &mut bytes).expect("not too long");
         let (told, rest) = read_headers(&bytes).expect("headers");
         assert!(rest.is_empty());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -129,6 +168,20 @@ mod tests {
         let later = format!("cc{}-what-is-more", &PARENT[2..]);
         assert_eq!(told(&[("traceparent", &later)]), [("traceparent".to_owned(), later)]);
         assert_eq!(told(&[("traceparent", PARENT), ("tracestate", &"x".repeat(TRACE_STATE_BYTES_MAX + 1))]).len(), 1);
+    }
+
+    #[test]
+    fn listed_headers_and_the_name_of_the_token_are_told() {
+        let listed = ["x-user", "x-tenant"].map(HeaderName::from_static);
+        let whole = Told { caller: Some("ann"), passed_on: &listed };
+        let given = [("x-user", "7"), ("x-other", "1"), ("clutch-caller", "root"), ("x-user", "é")];
+        let expected = [("x-user", "7, é"), ("clutch-caller", "ann")];
+        assert_eq!(told_as(&given, &whole), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(told(&given).is_empty());
+        let long = "x".repeat(PASSED_BYTES_MAX + 1);
+        let refused = put(&headers(&[("x-user", &long)]), &whole, &mut Vec::new()).expect_err("too long");
+        assert!(String::from_utf8_lossy(&refused.document()).contains("x-user"));
+        assert!(put(&headers(&[("x-user", &long[1..])]), &whole, &mut Vec::new()).is_ok());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use clutch_wire::sync::RwLock;
 
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
+use crate::net::tokens::Holder;
 
 /// Names that are passed on to a pool whose tools are not known yet.
 const UNVERIFIED_MAX: usize = 1000;
@@ -25,25 +26,46 @@ pub(crate) struct Entry {
     functions: RwLock<HashMap<String, FunctionId>>,
 }
 
-/// All pools with their tools.
+/// The pools of the front with their tools.
 pub(crate) struct Catalog(BTreeMap<String, Entry>);
 
+/// The catalog as whoever has a token sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) holder: &'a Holder,
+}
+
 impl Catalog {
-    pub(crate) fn new(pools: &Pools) -> Catalog {
+    /// `listed`: names of the pools that it has. None: all.
+    pub(crate) fn new(pools: &Pools, listed: Option<&[String]>) -> Catalog {
         let entry = |pool: Arc<Pool>| Entry { batch: Batch::new(&pool), pool, functions: RwLock::default() };
-        Catalog(pools.all().into_iter().map(|(name, pool)| (name.to_string(), entry(pool))).collect())
+        let is_listed = |name: &str| listed.is_none_or(|listed| listed.iter().any(|known| known == name));
+        let pools = pools.all().into_iter().filter(|(name, _)| is_listed(name));
+        Catalog(pools.map(|(name, pool)| (name.to_string(), entry(pool))).collect())
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl<'a> View<'a> {
     /// In the order of their names.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.0.values()
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &'a Entry> {
+        let holder = self.holder;
+        self.catalog.0.iter().filter(|(name, _)| holder.may_reach(name)).map(|(_, entry)| entry)
     }
 
-    pub(crate) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
-        self.0.get(name).ok_or_else(|| {
-            let names = self.0.keys().map(String::as_str);
-            Problem::no_such_pool(format!("no pool '{}'{}", quoted(name), suggestion(name, names)))
-        })
+    pub(crate) fn pool(&self, name: &str) -> Result<&'a Entry, Box<Problem>> {
+        match self.catalog.0.get(name) {
+            Some(entry) if self.holder.may_reach(name) => Ok(entry),
+            Some(_) => Err(Problem::other_pools_only(name)),
+            None => {
+                let names = self.catalog.names().filter(|known| self.holder.may_reach(known));
+                Err(Problem::no_such_pool(format!("no pool '{}'{}", quoted(name), suggestion(name, names))))
+            }
+        }
     }
 }
 

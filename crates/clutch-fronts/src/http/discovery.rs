@@ -1,7 +1,7 @@
 //! Lists pools and tools: `GET /pools`, `GET /pools/{pool}/tools` and `GET /openapi.json`.
 //!
 //! All of it is what the zygotes told of their images (pool/schemas.rs), so it follows a reload. The document for OpenAPI
-//! is written once for each set of images, and kept until one of them is another.
+//! is written once for each set of pools and images, and kept until one of them is another.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
-use crate::http::catalog::{Catalog, Entry, tools};
+use crate::http::catalog::{Entry, View, tools};
 use crate::http::openapi;
 use crate::names::decode;
 
@@ -26,13 +26,19 @@ const WORKERS_ONLY: &str = "only its workers know the tools: preload = false, or
 /// Why no more than the names of its tools are.
 const NO_SCHEMAS: &str = "the tools have no schemas: the log says why";
 
-/// The images that a document describes.
-type Images = Vec<Option<Arc<ToolSchemas>>>;
+/// Documents that are kept: one for each set of pools that tokens are for.
+const DOCUMENTS_MAX: usize = 8;
 
-/// Answers what callers ask of the tools, and keeps the last document.
+/// The pools and images that a document describes.
+type Described = Vec<(String, Option<Arc<ToolSchemas>>)>;
+
+/// Answers what callers ask of the tools, and keeps the last documents.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    document: Mutex<Option<(Images, Bytes)>>,
+    /// The newest last.
+    documents: Mutex<Vec<(Described, Bytes)>>,
+    /// Names of the headers that are passed on to tools.
+    passed_on: Vec<String>,
 }
 
 enum Resource {
@@ -59,11 +65,15 @@ struct ToolsView<'a> {
 }
 
 impl Discovery {
+    pub(crate) fn new(passed_on: &[String]) -> Discovery {
+        Discovery { documents: Mutex::default(), passed_on: passed_on.to_vec() }
+    }
+
     /// None: the request asks for something else.
     pub(crate) fn response(
         &self,
         head: &Parts,
-        catalog: &Catalog,
+        view: View<'_>,
         wants_token: bool,
     ) -> Option<Result<Response<Body>, Box<Problem>>> {
         let asked = Resource::of(head.uri.path())?;
@@ -71,24 +81,27 @@ impl Discovery {
             return Some(Err(Problem::method_not_allowed("GET, HEAD")));
         }
         Some(match asked {
-            Resource::Pools => Ok(pools(catalog)),
-            Resource::Tools(pool) => catalog.pool(&pool).and_then(described),
-            Resource::OpenApi => Ok(json(Body::Document(Some(self.document(catalog, wants_token))))),
+            Resource::Pools => Ok(pools(view)),
+            Resource::Tools(pool) => view.pool(&pool).and_then(described),
+            Resource::OpenApi => Ok(json(Body::Document(Some(self.document(view, wants_token))))),
         })
     }
 
-    fn document(&self, catalog: &Catalog, wants_token: bool) -> Bytes {
-        let images: Images = catalog.entries().map(|entry| entry.pool.status().schemas).collect();
-        let mut kept = self.document.lock();
-        if let Some((of, document)) = kept.as_ref()
-            && of.iter().zip(&images).all(|(one, other)| is_same(one.as_ref(), other.as_ref()))
-        {
+    fn document(&self, view: View<'_>, wants_token: bool) -> Bytes {
+        let image = |entry: &Entry| (entry.pool.config.name.clone(), entry.pool.status().schemas);
+        let described: Described = view.entries().map(image).collect();
+        let mut kept = self.documents.lock();
+        if let Some((_, document)) = kept.iter().find(|(of, _)| is_same(of, &described)) {
             return document.clone();
         }
-        let names = catalog.entries().map(|entry| entry.pool.config.name.as_str());
-        let described: Vec<_> = names.zip(images.iter().map(Option::as_deref)).collect();
-        let document = Bytes::from(openapi::document(&described, wants_token));
-        *kept = Some((images, document.clone()));
+        let pools: Vec<_> = described.iter().map(|(name, schemas)| (name.as_str(), schemas.as_deref())).collect();
+        let document = Bytes::from(openapi::document(&pools, &self.passed_on, wants_token));
+        let names = |described: &Described| described.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        kept.retain(|(of, _)| names(of) != names(&described));
+        if kept.len() == DOCUMENTS_MAX {
+            kept.remove(0);
+        }
+        kept.push((described, document.clone()));
         document
     }
 }
@@ -103,16 +116,18 @@ impl Resource {
     }
 }
 
-fn is_same(one: Option<&Arc<ToolSchemas>>, other: Option<&Arc<ToolSchemas>>) -> bool {
-    match (one, other) {
+fn is_same(one: &Described, other: &Described) -> bool {
+    let is_same_image = |one: &Option<Arc<ToolSchemas>>, other: &Option<Arc<ToolSchemas>>| match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (None, None) => true,
         _ => false,
-    }
+    };
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(one, other)| one.0 == other.0 && is_same_image(&one.1, &other.1))
 }
 
-fn pools(catalog: &Catalog) -> Response<Body> {
-    let known: Vec<(&Entry, Status)> = catalog.entries().map(|entry| (entry, entry.pool.status())).collect();
+fn pools(view: View<'_>) -> Response<Body> {
+    let known: Vec<(&Entry, Status)> = view.entries().map(|entry| (entry, entry.pool.status())).collect();
     let views: Vec<PoolView<'_>> = known.iter().map(|(entry, status)| PoolView::of(entry, status)).collect();
     written(&serde_json::json!({ "pools": views }))
 }

@@ -18,6 +18,9 @@ pub(crate) const TOKEN: &str = "token";
 /// Description of a pool whose tools are not known.
 const UNKNOWN: &str = "Not described: only its workers know its tools, or it has not started yet.";
 
+/// Headers that every call may have.
+const HEADERS: [&str; 2] = ["Clutch-Timeout", "Clutch-Priority"];
+
 /// Tag of the paths that list tools.
 const DISCOVERY: &str = "discovery";
 
@@ -99,12 +102,12 @@ enum Definition<'a> {
     Fixed(Value),
 }
 
-/// Returns the document for these pools: their names and known schemas.
-pub(crate) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool) -> Vec<u8> {
+/// Returns the document for these pools: their names and known schemas. `passed_on`: headers that tools are told.
+pub(crate) fn document(pools: &[(&str, Option<&ToolSchemas>)], passed_on: &[String], wants_token: bool) -> Vec<u8> {
     let known = || pools.iter().filter_map(|(pool, schemas)| Some((*pool, (*schemas)?)));
     let tools = known().flat_map(|(pool, schemas)| schemas.tools.iter().map(move |tool| (pool, tool)));
     let mut paths: BTreeMap<String, Path<'_>> =
-        tools.map(|(pool, tool)| (path(pool, tool), call(pool, tool))).collect();
+        tools.map(|(pool, tool)| (path(pool, tool), call(pool, tool, passed_on))).collect();
     paths.extend(listings());
     let definitions = known().flat_map(|(_, schemas)| &schemas.definitions);
     let mut schemas: BTreeMap<&str, _> =
@@ -118,7 +121,7 @@ pub(crate) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool
         paths,
         components: Components {
             schemas,
-            parameters: parameters(),
+            parameters: parameters(passed_on),
             responses: responses(),
             security_schemes: if wants_token { security() } else { Value::Null },
         },
@@ -165,7 +168,8 @@ fn encoded(name: &str) -> String {
     text
 }
 
-fn call<'a>(pool: &'a str, tool: &'a ToolSchema) -> Path<'a> {
+fn call<'a>(pool: &'a str, tool: &'a ToolSchema, passed_on: &[String]) -> Path<'a> {
+    let headers = HEADERS.into_iter().chain(passed_on.iter().map(String::as_str));
     let mut responses: BTreeMap<_, _> =
         PROBLEMS.iter().map(|(status, name, _)| ((*status).to_owned(), reference(name))).collect();
     responses.insert("200".to_owned(), ResponseObject::Result(answer(tool)));
@@ -175,10 +179,7 @@ fn call<'a>(pool: &'a str, tool: &'a ToolSchema) -> Path<'a> {
         tags: [pool],
         summary: &tool.summary,
         description: description(tool),
-        parameters: json!([
-            { "$ref": "#/components/parameters/Clutch-Timeout" },
-            { "$ref": "#/components/parameters/Clutch-Priority" },
-        ]),
+        parameters: headers.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })).collect(),
         request_body: Content {
             required: Some(true),
             description: None,
@@ -274,9 +275,9 @@ fn security() -> Value {
     json!({ TOKEN: { "type": "http", "scheme": "bearer", "description": description } })
 }
 
-fn parameters() -> Value {
+fn parameters(passed_on: &[String]) -> Value {
     let header = |name: &str, description: &str, schema: Value| json!({ "name": name, "in": "header", "description": description, "schema": schema });
-    json!({
+    let mut parameters = json!({
         "Clutch-Timeout": header(
             "Clutch-Timeout",
             "Deadline of the call: `2.5s`, `250ms`, or plain seconds. Default: the pool's `deadline`.",
@@ -287,7 +288,11 @@ fn parameters() -> Value {
             "Larger first.",
             json!({ "type": "integer", "minimum": -9, "maximum": 9, "default": 0 }),
         ),
-    })
+    });
+    for name in passed_on {
+        parameters[name] = header(name, "Passed on to the tool.", json!({ "type": "string" }));
+    }
+    parameters
 }
 
 fn responses() -> Value {
@@ -367,7 +372,12 @@ mod tests {
 
     fn made(wants_token: bool) -> (String, Value) {
         let schemas: ToolSchemas = serde_json::from_str(TOLD).expect("schemas");
-        let text = String::from_utf8(document(&[("api", Some(&schemas)), ("slow", None)], wants_token)).expect("text");
+        let text = String::from_utf8(document(
+            &[("api", Some(&schemas)), ("slow", None)],
+            &["x-tenant".to_owned()],
+            wants_token,
+        ))
+        .expect("text");
         let parsed = serde_json::from_str(&text).expect("JSON");
         (text, parsed)
     }
@@ -385,6 +395,8 @@ mod tests {
             *result,
             json!({ "type": "object", "properties": { "result": { "type": "integer" } }, "required": ["result"] })
         );
+        assert_eq!(call["parameters"][2]["$ref"], "#/components/parameters/x-tenant");
+        assert_eq!(document["components"]["parameters"]["x-tenant"]["in"], "header");
         assert_eq!(call["responses"]["504"]["$ref"], "#/components/responses/DeadlineExceeded");
         assert!(text.contains(r#""properties": {"b": {}, "a": {}}"#), "members keep their order: {text}");
     }

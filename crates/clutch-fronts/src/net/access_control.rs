@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::net::cors::Cors;
 use crate::net::sessions::Sessions;
-use crate::net::tokens::Tokens;
+use crate::net::tokens::{Holder, Tokens};
 
 /// The port that a URL need not mention.
 const HTTP_PORT: u16 = 80;
@@ -95,15 +95,19 @@ impl AccessControl {
         self.guard.sessions.as_ref()
     }
 
-    pub(crate) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
+    /// Returns who asks, by the token; nobody in particular where none is needed.
+    pub(crate) fn check(&self, head: &Parts) -> Result<Arc<Holder>, Box<Problem>> {
         self.check_origin(head)?;
-        let Some(tokens) = &self.guard.tokens else { return Ok(()) };
-        let is_known = match (bearer(&head.headers), &self.guard.sessions) {
-            (Some(token), _) => tokens.allow(token),
-            (None, Some(sessions)) => sessions.allow(tokens, &head.headers) && self.check_own_page(head)?,
-            (None, None) => false,
+        let Some(tokens) = &self.guard.tokens else { return Ok(Arc::default()) };
+        let holder = match (bearer(&head.headers), &self.guard.sessions) {
+            (Some(token), _) => tokens.holder(token),
+            (None, Some(sessions)) => {
+                let is_known = sessions.allow(tokens, &head.headers) && self.check_own_page(head)?;
+                is_known.then(Arc::default)
+            }
+            (None, None) => None,
         };
-        if is_known { Ok(()) } else { Err(Problem::unauthorized()) }
+        holder.ok_or_else(Problem::unauthorized)
     }
 
     /// Refuses a request by cookie that a page at another port of the host makes: browsers send cookies with it by
@@ -139,7 +143,7 @@ impl AccessControl {
     /// The answer to a browser that asks whether a page may call; it brings no token. None: it asks no such thing.
     pub(crate) fn preflight(&self, head: &Parts) -> Result<Option<Response<Body>>, Box<Problem>> {
         match &self.guard.cors {
-            Some(cors) if cors.is_preflight(head) => self.host(head).map(|_| Some(Cors::granted())),
+            Some(cors) if cors.is_preflight(head) => self.host(head).map(|_| Some(cors.granted())),
             _ => Ok(None),
         }
     }
@@ -273,13 +277,13 @@ mod tests {
     }
 
     fn guard(token: Option<&str>, has_tls: bool, origins: Option<&[&str]>) -> Guard {
-        let tokens = Tokens::new("http", token, None, &Arc::default()).expect("no file");
+        let tokens = Tokens::new("http", token, None, None, &Arc::default()).expect("no file");
         let listed = |origins: &[&str]| origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>();
         Guard {
             tokens,
             has_tls,
             sessions: None,
-            cors: origins.map(|origins| Arc::new(Cors::new("fronts.api.cors_origins", &listed(origins)))),
+            cors: origins.map(|origins| Arc::new(Cors::new("fronts.api.cors_origins", &listed(origins), &[]))),
         }
     }
 

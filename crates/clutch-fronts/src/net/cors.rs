@@ -6,8 +6,8 @@
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue,
-    ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName,
+    HeaderValue, ORIGIN, VARY,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
@@ -35,12 +35,17 @@ pub(crate) struct Cors {
     /// The option that names them: `fronts.api.cors_origins`.
     pub(crate) option: String,
     origins: Vec<String>,
+    /// Headers that a page may send beyond those that every page may.
+    headers: Option<HeaderValue>,
 }
 
 impl Cors {
-    /// Each as browsers write it; `*`: all.
-    pub(crate) fn new(option: &str, origins: &[String]) -> Cors {
-        Cors { option: option.to_owned(), origins: origins.to_vec() }
+    /// Each as browsers write it; `*`: all. `passed_on`: names of the headers that tools are told.
+    pub(crate) fn new(option: &str, origins: &[String], passed_on: &[HeaderName]) -> Cors {
+        let names: Vec<&str> = std::iter::once(HEADERS).chain(passed_on.iter().map(HeaderName::as_str)).collect();
+        // Names of headers are visible ASCII.
+        let headers = HeaderValue::from_str(&names.join(", ")).ok();
+        Cors { option: option.to_owned(), origins: origins.to_vec(), headers }
     }
 
     pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
@@ -54,14 +59,12 @@ impl Cors {
     }
 
     /// The answer to such a question, before it is marked.
-    pub(crate) fn granted() -> Response<Body> {
+    pub(crate) fn granted(&self) -> Response<Body> {
         let mut response = Response::new(Body::Document(None));
         *response.status_mut() = StatusCode::NO_CONTENT;
-        let granted = [
-            (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
-            (ACCESS_CONTROL_ALLOW_HEADERS, HEADERS),
-            (ACCESS_CONTROL_MAX_AGE, MAX_AGE_S),
-        ];
+        let granted = [(ACCESS_CONTROL_ALLOW_METHODS, METHODS), (ACCESS_CONTROL_MAX_AGE, MAX_AGE_S)];
+        let headers = self.headers.iter().cloned().map(|names| (ACCESS_CONTROL_ALLOW_HEADERS, names));
+        response.headers_mut().extend(headers);
         response.headers_mut().extend(granted.map(|(name, value)| (name, HeaderValue::from_static(value))));
         response
     }
@@ -84,7 +87,11 @@ mod tests {
     use super::*;
 
     fn cors(origins: &[&str]) -> Cors {
-        Cors::new("fronts.api.cors_origins", &origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>())
+        Cors::new(
+            "fronts.api.cors_origins",
+            &origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>(),
+            &[],
+        )
     }
 
     fn marked(cors: &Cors, origin: Option<&'static str>) -> HeaderMap {

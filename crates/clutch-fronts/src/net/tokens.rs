@@ -15,11 +15,16 @@ use clutch_host::Warnings;
 use clutch_wire::sync::{Mutex, RwLock};
 use rustix::fs::OFlags;
 
+use crate::names::{quoted, suggestion};
+
 /// Largest file of tokens, and most tokens in it.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const TOKENS_MAX: usize = 100;
 
 const TOKEN_BYTES_MAX: usize = 1024;
+
+/// Longest name of a token.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Interval at which a file is checked for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,8 +36,31 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 const READABLE_BY_ALL: u32 = 0o004;
 
 pub(crate) struct Tokens {
-    known: RwLock<Vec<Vec<u8>>>,
+    known: RwLock<Vec<Token>>,
     source: Option<TokenFile>,
+}
+
+/// A token and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Token {
+    secret: Vec<u8>,
+    holder: Arc<Holder>,
+}
+
+/// Whoever has a token, as its file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// None: the token has no name.
+    pub(crate) name: Option<String>,
+    /// Pools that the token is for. None: all.
+    pub(crate) pools: Option<Vec<String>>,
+}
+
+impl Holder {
+    /// Returns whether the token is for this pool.
+    pub(crate) fn may_reach(&self, pool: &str) -> bool {
+        self.pools.as_ref().is_none_or(|pools| pools.iter().any(|known| known == pool))
+    }
 }
 
 /// A file of tokens.
@@ -40,6 +68,8 @@ struct TokenFile {
     /// The option that names it.
     option: String,
     path: PathBuf,
+    /// Pools that a token may be limited to. None: the front has no pools.
+    pools: Option<Vec<String>>,
     /// Stamp of the file that was read last. None: the next look reads it, whatever it is.
     stamp: Mutex<Option<Stamp>>,
     /// Problem with the file, as it was told.
@@ -68,32 +98,44 @@ impl Stamp {
 
 impl Tokens {
     /// `token` and `file` as the options of this front say. None: no token is needed. Needs the runtime entered, and fails
-    /// where the file is none of tokens.
+    /// where the file is none of tokens. `pools`: names of the pools that a token of the file may be limited to; none: the
+    /// front has no pools.
     pub(crate) fn new(
         front: &str,
         token: Option<&str>,
         file: Option<&str>,
+        pools: Option<Vec<String>>,
         warnings: &Arc<Warnings>,
     ) -> io::Result<Option<Arc<Tokens>>> {
         let Some(path) = file else {
-            let known = RwLock::new(token.map(|token| token.as_bytes().to_vec()).into_iter().collect());
+            let nameless = |token: &str| Token { secret: token.as_bytes().to_vec(), holder: Arc::default() };
+            let known = RwLock::new(token.map(nameless).into_iter().collect());
             return Ok(token.map(|_| Arc::new(Tokens { known, source: None })));
         };
         let (option, path) = (format!("fronts.{front}.token_file"), PathBuf::from(path));
-        let source = TokenFile::new(option, path, warnings.clone());
+        let source = TokenFile::new(option, path, pools, warnings.clone());
         let tokens = Arc::new(Tokens { known: RwLock::new(source.read()?), source: Some(source) });
         tokio::spawn(watch(Arc::downgrade(&tokens)));
         Ok(Some(tokens))
     }
 
-    /// Compares with each, in a time that depends on lengths only.
     pub(crate) fn allow(&self, given: &[u8]) -> bool {
-        self.known.read().iter().fold(false, |allowed, token| allowed | is_same(given, token))
+        self.holder(given).is_some()
     }
 
-    /// The first one.
+    /// Compares with each, in a time that depends on lengths only. None: it is none of them.
+    pub(crate) fn holder(&self, given: &[u8]) -> Option<Arc<Holder>> {
+        let known = self.known.read();
+        let found =
+            known.iter().fold(None, |found, token| if is_same(given, &token.secret) { Some(token) } else { found });
+        found.map(|token| token.holder.clone())
+    }
+
+    /// The first one for all pools, or else the first one.
     pub(crate) fn first(&self) -> Option<String> {
-        self.known.read().first().map(|token| String::from_utf8_lossy(token).into_owned())
+        let known = self.known.read();
+        let found = known.iter().find(|token| token.holder.pools.is_none()).or(known.first());
+        found.map(|token| String::from_utf8_lossy(&token.secret).into_owned())
     }
 
     /// Reads the file anew. Where something is wrong with it, the tokens permit. None: they come from no file.
@@ -130,8 +172,8 @@ async fn watch(tokens: Weak<Tokens>) {
 }
 
 impl TokenFile {
-    fn new(option: String, path: PathBuf, warnings: Arc<Warnings>) -> TokenFile {
-        TokenFile { option, path, stamp: Mutex::default(), told: Mutex::default(), warnings }
+    fn new(option: String, path: PathBuf, pools: Option<Vec<String>>, warnings: Arc<Warnings>) -> TokenFile {
+        TokenFile { option, path, pools, stamp: Mutex::default(), told: Mutex::default(), warnings }
     }
 
     /// Tells what is wrong once, not at each look.
@@ -149,7 +191,7 @@ impl TokenFile {
         found.is_none() || found != *self.stamp.lock()
     }
 
-    fn read(&self) -> io::Result<Vec<Vec<u8>>> {
+    fn read(&self) -> io::Result<Vec<Token>> {
         let wrong = |why: String| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{} '{}': {why}", self.option, self.path.display()))
         };
@@ -157,7 +199,7 @@ impl TokenFile {
         let (file, found) = open(&self.path).map_err(unreadable)?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
-        let tokens = parse(&text).map_err(wrong)?;
+        let tokens = parse(&text, self.pools.as_deref()).map_err(wrong)?;
         if found.mode() & READABLE_BY_ALL != 0 {
             let words = || format!("{} '{}': every user may read it; chmod 600 it", self.option, self.path.display());
             self.warnings.tell("token_file_mode", words);
@@ -178,27 +220,65 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// Reads one token from each line; empty lines, and those that begin with `#`, are none.
-fn parse(text: &str) -> Result<Vec<Vec<u8>>, String> {
+fn parse(text: &str, pools: Option<&[String]>) -> Result<Vec<Token>, String> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));
     }
-    let mut tokens = Vec::new();
-    for (nr, line) in text.lines().enumerate() {
-        let token = line.trim();
-        if token.is_empty() || token.starts_with('#') {
+    let mut tokens: Vec<Token> = Vec::new();
+    for (nr, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        if token.len() > TOKEN_BYTES_MAX || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let allowed = format!("a token is at most {TOKEN_BYTES_MAX} visible ASCII characters, without a space");
-            return Err(format!("line {}: {allowed}", nr + 1));
+        let token = token_of(line, pools).map_err(|why| format!("line {nr}: {why}"))?;
+        if tokens.iter().any(|other| other.secret == token.secret && other.holder != token.holder) {
+            return Err(format!("line {nr}: another line has the same token, for another name or other pools"));
         }
-        tokens.push(token.as_bytes().to_vec());
+        tokens.push(token);
     }
     match tokens.len() {
         0 => Err("it holds no token; write one per line, for example from: openssl rand -hex 24".to_owned()),
         count if count > TOKENS_MAX => Err(format!("it holds {count} tokens; {TOKENS_MAX} are allowed")),
         _ => Ok(tokens),
     }
+}
+
+/// Reads `token`, `name: token` or `name: token pools=a,b`.
+fn token_of(line: &str, pools: Option<&[String]>) -> Result<Token, String> {
+    let named = line.split_once(':').filter(|(_, rest)| rest.is_empty() || rest.starts_with(char::is_whitespace));
+    let (name, rest) = named.map_or((None, line), |(name, rest)| (Some(name), rest));
+    if let Some(name) = name.filter(|name| !is_name(name)) {
+        let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+        return Err(format!("'{shown}' is no name: up to {NAME_BYTES_MAX} letters, digits and -_.@+/ are allowed"));
+    }
+    let mut words = rest.split_whitespace();
+    let secret = words.next().unwrap_or_default();
+    let limit = words.next().map(|word| word.strip_prefix("pools="));
+    let is_token = (1..=TOKEN_BYTES_MAX).contains(&secret.len()) && secret.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_token || limit == Some(None) || words.next().is_some() {
+        return Err(format!(
+            "a token is at most {TOKEN_BYTES_MAX} visible ASCII characters, without a space; a line is a token, \
+             or 'name: token', or 'name: token pools=a,b'"
+        ));
+    }
+    let pools = limit.flatten().map(|given| limited_to(given, pools)).transpose()?;
+    Ok(Token { secret: secret.as_bytes().to_vec(), holder: Arc::new(Holder { name: name.map(str::to_owned), pools }) })
+}
+
+fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+/".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
+/// Reads the pools of a token, each of which the front has.
+fn limited_to(given: &str, pools: Option<&[String]>) -> Result<Vec<String>, String> {
+    let Some(pools) = pools else {
+        return Err("pools= is for tokens of [fronts.http]; those of this front are for all that it has".to_owned());
+    };
+    let find = |name: &str| match pools.iter().find(|pool| *pool == name) {
+        Some(pool) => Ok(pool.clone()),
+        None => Err(format!("no pool '{}' here{}", quoted(name), suggestion(name, pools.iter().map(String::as_str)))),
+    };
+    given.split(',').map(find).collect()
 }
 
 /// Compares in a time that depends on the lengths only.
@@ -212,16 +292,63 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
-        parse(text).map(|tokens| tokens.iter().map(|token| String::from_utf8_lossy(token).into_owned()).collect())
+        let text_of = |token: Token| String::from_utf8_lossy(&token.secret).into_owned();
+        parse(text, Some(&["ml".to_owned(), "shop".to_owned()])).map(|tokens| tokens.into_iter().map(text_of).collect())
     }
 
     #[test]
     fn a_line_is_a_token_a_comment_or_nothing() {
-        assert_eq!(parsed("# old\n\n  one \r\ntwo#2\n\t\n#three"), Ok(vec!["one".to_owned(), "two#2".to_owned()]));
+        assert_eq!(
+            parsed("# old\n\n  one \r\ntwo#2\nth:ree\n\t\n#four"),
+            Ok(["one", "two#2", "th:ree"].map(str::to_owned).to_vec())
+        );
         for (text, why) in [("", "no token"), ("# none\n", "no token"), ("a\nb c\n", "line 2"), ("é", "line 1")] {
             let error = parsed(text).expect_err(text);
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn a_line_may_name_its_holder_and_pools() {
+        let text = "ann: one\nci@shop:\ttwo  pools=ml,shop\nthree pools=ml\nann: four";
+        let tokens = parse(text, Some(&["ml".to_owned(), "shop".to_owned()])).expect("tokens");
+        let told: Vec<_> =
+            tokens.iter().map(|token| (token.holder.name.as_deref(), token.holder.pools.clone())).collect();
+        let pools = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let expected = [
+            (Some("ann"), None),
+            (Some("ci@shop"), pools(&["ml", "shop"])),
+            (None, pools(&["ml"])),
+            (Some("ann"), None),
+        ];
+        assert_eq!(told, expected);
+        assert!(
+            tokens[1].holder.may_reach("shop")
+                && !tokens[2].holder.may_reach("shop")
+                && tokens[0].holder.may_reach("x")
+        );
+    }
+
+    #[test]
+    fn what_a_line_cannot_say_is_told_with_its_number() {
+        let long = format!("{}: one", "x".repeat(NAME_BYTES_MAX + 1));
+        for (text, why) in [
+            ("a\nann: ", "line 2: a token is"),
+            ("ann b: one", "'ann b' is no name"),
+            (": one", "'' is no name"),
+            (&long, "is no name"),
+            ("ann: one two", "line 1: a token is"),
+            ("ann: one pools=ml shop", "line 1: a token is"),
+            ("ann: one pools=", "no pool ''"),
+            ("ann: one pools=ml,shap", "no pool 'shap' here; did you mean 'shop'?"),
+            ("one\nann: one", "line 2: another line has the same token"),
+            ("one\none pools=ml", "line 2: another line has the same token"),
+        ] {
+            let error = parsed(text).expect_err(text);
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(parsed("ann: one\nann: one").is_ok());
+        assert!(parse("ann: one pools=ml", None).expect_err("no pools").contains("[fronts.http]"));
     }
 
     #[test]
@@ -236,9 +363,13 @@ mod tests {
 
     #[test]
     fn each_token_is_compared_whole() {
-        let known = ["one", "second"].map(|token| token.as_bytes().to_vec()).to_vec();
-        let tokens = Tokens { known: RwLock::new(known), source: None };
+        let tokens = Tokens {
+            known: RwLock::new(parse("one pools=ml\nann: second", Some(&["ml".to_owned()])).expect("tokens")),
+            source: None,
+        };
         assert!(tokens.allow(b"one") && tokens.allow(b"second"));
+        assert_eq!(tokens.holder(b"second").expect("known").name.as_deref(), Some("ann"));
+        assert_eq!(tokens.first().as_deref(), Some("second"));
         for given in ["", "on", "ones", "One", "onesecond", "secone"] {
             assert!(!tokens.allow(given.as_bytes()), "{given}");
         }
@@ -249,8 +380,8 @@ mod tests {
     fn a_pipe_is_refused_at_once_and_told() {
         let path = std::env::temp_dir().join(format!("clutch-pipe-{}", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).expect("a pipe");
-        let source = TokenFile::new("token_file".to_owned(), path.clone(), Arc::default());
-        let tokens = Tokens { known: RwLock::new(vec![b"one".to_vec()]), source: Some(source) };
+        let source = TokenFile::new("token_file".to_owned(), path.clone(), None, Arc::default());
+        let tokens = Tokens { known: RwLock::new(parse("one", None).expect("a token")), source: Some(source) };
         tokens.look();
         let source = tokens.source.as_ref().expect("a file");
         let error = source.read().expect_err("no file");

@@ -35,6 +35,8 @@ pub fn http(bind: &str) -> HttpConfig {
         token_file: None,
         insecure: false,
         cors_origins: Vec::new(),
+        pools: None,
+        pass_headers: Vec::new(),
     }
 }
 

@@ -38,7 +38,11 @@ impl Line {
         let mut line = Line { pieces: None, named: KeptFields::default(), front: front.to_owned() };
         match format {
             LogFormat::Json => line.named.of_request = vec![REFERER, USER_AGENT, REQUEST_ID],
-            LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
+            LogFormat::Text => {
+                line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect());
+                // Names of tokens; not those that clients of an app give.
+                line.named.user = false;
+            }
             LogFormat::Line(pieces) => line.pieces = Some(pieces.iter().map(|piece| line.compiled(piece)).collect()),
         }
         line
@@ -96,14 +100,16 @@ impl Line {
     }
 }
 
-/// `%(h)s - - %(t)s "%(r)s" %(s)s %(B)s "%(f)s" "%(a)s" %(queue_s)s %(head_s)s %(total_s)s %(end)s`
+/// `%(h)s - %(u)s %(t)s "%(r)s" %(s)s %(B)s "%(f)s" "%(a)s" %(queue_s)s %(head_s)s %(total_s)s %(end)s`
 fn usual() -> Vec<LogPiece> {
     let text = |text: &str| LogPiece::Text(text.to_owned());
     let header = |name: HeaderName| LogPiece::RequestHeader(name.as_str().to_owned());
     let fact = LogPiece::Fact;
     vec![
         fact(LogFact::Client),
-        text(" - - "),
+        text(" - "),
+        fact(LogFact::User),
+        text(" "),
         fact(LogFact::Date),
         text(" \""),
         fact(LogFact::RequestLine),
@@ -216,6 +222,7 @@ fn json(record: &Record, front: &str) -> String {
         "message": message,
         "front": front,
         "client": record.client(),
+        "user": asked.and_then(|asked| asked.user.as_ref()).map(|user| String::from_utf8_lossy(user)),
         "method": asked.map(|asked| asked.method.as_str()),
         "path": target.map(|(path, _)| path),
         "query": target.and_then(|(_, query)| query),

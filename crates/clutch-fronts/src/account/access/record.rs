@@ -138,6 +138,11 @@ impl Record {
         self.is_secure = is_secure.unwrap_or(self.is_secure);
     }
 
+    /// Stores the name of the token, as the user.
+    pub(super) fn is_by(&mut self, name: &str) {
+        self.asked.iter_mut().for_each(|asked| asked.user = Some(name.as_bytes().into()));
+    }
+
     /// Makes the record of a connection on which no request came.
     pub(crate) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
         let mut record = Record::begin(peer, None);
