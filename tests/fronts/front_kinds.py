@@ -117,8 +117,7 @@ ADMIN = Kind(
 
 
 def over_tls(kind: Kind) -> Kind:
-    """It says nothing to those for whom there is no room: that would not be TLS."""
-    return replace(kind, name=f"{kind.name}-tls", options=kind.options + TLS, refusal=b"", has_tls=True)
+    return replace(kind, name=f"{kind.name}-tls", options=kind.options + TLS, has_tls=True)
 
 
 KINDS = [HTTP, over_tls(HTTP), SERVE, over_tls(SERVE), TCP, ADMIN]

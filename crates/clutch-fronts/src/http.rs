@@ -28,8 +28,9 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderNam
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
+use crate::account::Fate;
 use crate::account::access::REQUEST_ID;
-use crate::account::figures::Figures;
+use crate::account::figures::{End, Figures};
 use crate::account::trace::trace_of;
 use crate::body::problem::Problem;
 use crate::body::request::{collect, discard};
@@ -40,7 +41,7 @@ use crate::http::catalog::{Catalog, Entry, View};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
 use crate::names::decode;
-use crate::net::accept::{Accepting, Service};
+use crate::net::accept::{Accepting, Service, Shortage};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::cors::Cors;
@@ -160,14 +161,25 @@ impl CallService {
         Ok(services.collect())
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {
+    /// `shortage`: why it is to be refused.
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        turn: &Arc<Turn>,
+        shortage: Option<Shortage>,
+    ) -> Response<Body> {
         let (mut head, mut body) = request.into_parts();
         let is_admitted = self.connections.admits(&head.headers);
         let id = call_headers::settle_id(&mut head.headers);
         self.connections.keep_record(turn, peer, &head, |_| ());
-        let answered = match is_admitted {
-            true => self.call(&head, &mut body, turn).await,
-            false => Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max)),
+        let answered = match shortage {
+            Some(shortage) => {
+                self.warnings.tell(shortage.reason(), || shortage.words(&self.connections.figures.front));
+                Err(Problem::no_place(shortage))
+            }
+            None if is_admitted => self.call(&head, &mut body, turn).await,
+            None => Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max)),
         };
         let mut response = match answered {
             Ok(response) => response,
@@ -178,6 +190,10 @@ impl CallService {
                 problem.response()
             }
         };
+        if let Some(shortage) = shortage {
+            let fate = Fate { end: End::Refused, reason: shortage.reason(), warning: None };
+            response.extensions_mut().insert(fate);
+        }
         response.headers_mut().insert(REQUEST_ID, id);
         self.access_control.mark(&head, response.headers_mut());
         response
@@ -269,17 +285,17 @@ impl Service for CallService {
     async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
         let Stream { io, client, server, .. } = stream;
         let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
-        let Opened { io, watch } = self.connections.open(io);
+        let Opened { io, watch } = self.connections.open(io, &permit);
         let (arrival, io) = Arrival::of(io, client, server, self.tls.is_some());
         let handshake = preamble::by_tls(self.tls.as_deref(), io, Protocol::Http1);
         let (io, protocol) = match preamble::in_time(&self.connections, &mut permit, handshake).await {
             Ok(arrived) => arrived,
             Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
         };
-        let (front, client) = (self.clone(), peer.clone());
+        let (front, client, shortage) = (self.clone(), peer.clone(), permit.shortage());
         let answer = move |request, turn| {
             let (front, peer) = (front.clone(), client.clone());
-            async move { front.answer(request, &peer, &turn).await }
+            async move { front.answer(request, &peer, &turn, shortage).await }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
         self.connections.ended(&peer, &closed, &self.warnings);
@@ -290,14 +306,14 @@ impl Service for CallService {
         self.tls.is_none()
     }
 
-    fn refusal(&self) -> Vec<u8> {
-        Problem::too_many_connections().last_words()
+    fn refusal(&self, shortage: Shortage) -> Vec<u8> {
+        Problem::no_place(shortage).last_words()
     }
 
     /// The client was told to come later.
-    fn turned_away(&self, client: Option<SocketAddr>) {
+    fn turned_away(&self, client: Option<SocketAddr>, shortage: Shortage) {
         let peer = Arc::new(Peer::new(client, None, self.tls.is_some()));
-        self.connections.turned_away(&peer, Some(503).filter(|_| self.is_plain()), &self.warnings);
+        self.connections.turned_away(&peer, Some(503).filter(|_| self.is_plain()), shortage, &self.warnings);
     }
 
     fn figures(&self) -> &Arc<Figures> {

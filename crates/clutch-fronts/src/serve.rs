@@ -53,7 +53,7 @@ use crate::body::request::discard;
 use crate::codec::HEAD;
 use crate::codec::http::request_flag;
 use crate::config::{ByApp, ServeConfig, Timeout};
-use crate::net::accept::{Accepting, Service};
+use crate::net::accept::{Accepting, Service, Shortage};
 use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::listen::Access;
 use crate::net::peer::Peer;
@@ -248,7 +248,7 @@ impl App {
         turn: &Arc<Turn>,
         permit: &ConnectionPermit,
     ) -> Response<AppBody> {
-        let (mut head, mut body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
         self.connections.keep_record(turn, peer, &head, |record| {
             record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
@@ -257,9 +257,7 @@ impl App {
             Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, permit, turn).await,
             Err(refused) => {
                 self.warnings.tell(refused.reason(), || refused.words(self.name(), &head));
-                if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
-                    tokio::spawn(async move { discard(&mut body).await });
-                }
+                drop_unread(&head, body);
                 refused.response()
             }
         };
@@ -267,6 +265,21 @@ impl App {
             self.warnings.tell(reason, || words.clone());
         }
         response
+    }
+
+    /// Answers a request on a connection for which there is no place.
+    fn refuse(
+        &self,
+        request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        turn: &Arc<Turn>,
+        shortage: Shortage,
+    ) -> Response<AppBody> {
+        let (head, body) = request.into_parts();
+        self.connections.keep_record(turn, peer, &head, |_| ());
+        self.warnings.tell(shortage.reason(), || shortage.words(self.name()));
+        drop_unread(&head, body);
+        response::refused(response::later(StatusCode::SERVICE_UNAVAILABLE), shortage.reason())
     }
 
     fn put_head(&self, payload: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, flags: u8) {
@@ -449,6 +462,13 @@ impl App {
     }
 }
 
+/// Reads what the client of a refused request is still sending.
+fn drop_unread(head: &Parts, mut body: Incoming) {
+    if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
+        tokio::spawn(async move { discard(&mut body).await });
+    }
+}
+
 /// A request for the app, beside its head.
 struct Asked {
     payload: Vec<u8>,
@@ -463,7 +483,7 @@ struct Asked {
 impl Service for App {
     async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
         let Stream { io, client, server, .. } = stream;
-        let Opened { io, watch } = self.connections.open(io);
+        let Opened { io, watch } = self.connections.open(io, &permit);
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
         let arrived = preamble::in_time(&self.connections, &mut permit, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
@@ -474,7 +494,12 @@ impl Service for App {
         let (front, client, place) = (self.clone(), peer.clone(), permit.clone());
         let answer = move |request, turn| {
             let (front, peer, permit) = (front.clone(), client.clone(), place.clone());
-            async move { front.answer(request, &peer, &turn, &permit).await }
+            async move {
+                match permit.shortage() {
+                    None => front.answer(request, &peer, &turn, &permit).await,
+                    Some(shortage) => front.refuse(request, &peer, &turn, shortage),
+                }
+            }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
         self.connections.ended(&peer, &closed, &self.warnings);
@@ -493,14 +518,14 @@ impl Service for App {
         self.tls.is_none()
     }
 
-    fn refusal(&self) -> Vec<u8> {
+    fn refusal(&self, _: Shortage) -> Vec<u8> {
         response::last_words(StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// The client was told to come later.
-    fn turned_away(&self, client: Option<SocketAddr>) {
+    fn turned_away(&self, client: Option<SocketAddr>, shortage: Shortage) {
         let status = Some(503).filter(|_| self.is_plain());
-        self.connections.turned_away(&self.peer(client, None), status, &self.warnings);
+        self.connections.turned_away(&self.peer(client, None), status, shortage, &self.warnings);
     }
 
     fn stopping(&self) {

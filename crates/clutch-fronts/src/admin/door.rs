@@ -16,7 +16,7 @@ use crate::account::figures::Figures;
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::body::request::{collect, discard};
-use crate::net::accept::Service;
+use crate::net::accept::{Service, Shortage};
 use crate::net::access_control::AccessControl;
 use crate::net::connection::{Connections, HEADERS_MAX, Limits};
 use crate::net::protocol::Protocol;
@@ -133,12 +133,20 @@ impl Service for Door {
     async fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) {
         let is_operator = self.is_operators(&stream);
         let (door, told) = (self.clone(), permit.clone());
-        let answer = move |request, _turn| {
+        let answer = move |request: Request<Incoming>, _turn| {
             let (door, permit) = (door.clone(), told.clone());
-            async move { door.answer(request, is_operator, permit).await }
+            async move {
+                match permit.shortage() {
+                    None => door.answer(request, is_operator, permit).await,
+                    Some(shortage) => {
+                        discard(&mut request.into_body()).await;
+                        Problem::no_place(shortage).response()
+                    }
+                }
+            }
         };
         // Of a program that is killed, clients see the end, whatever copies of it live on.
-        let opened = self.connections.open(stream.kept_from_copies().io);
+        let opened = self.connections.open(stream.kept_from_copies().io, &permit);
         self.connections.serve(opened, Protocol::Http1, permit, answer).await;
     }
 
@@ -146,8 +154,8 @@ impl Service for Door {
         &self.connections.figures
     }
 
-    fn refusal(&self) -> Vec<u8> {
-        Problem::too_many_connections().last_words()
+    fn refusal(&self, shortage: Shortage) -> Vec<u8> {
+        Problem::no_place(shortage).last_words()
     }
 
     fn warnings(&self) -> &Warnings {

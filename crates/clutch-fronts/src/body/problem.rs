@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::account::Fate;
 use crate::account::figures::End;
 use crate::body::Body;
+use crate::net::accept::Shortage;
 use crate::net::sessions::FAILURES_WITHIN;
 
 /// Prefix of each type's name.
@@ -189,8 +190,12 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many actions at a time", detail).and_retry()
     }
 
-    pub(crate) fn too_many_connections() -> Box<Problem> {
-        let detail = "the server has reached its limit of connections (connections_max)";
+    /// For a connection for which there is no place.
+    pub(crate) fn no_place(shortage: Shortage) -> Box<Problem> {
+        let detail = match shortage {
+            Shortage::Connections => "the server has reached its limit of connections (connections_max)",
+            Shortage::Descriptors => "the server has no descriptor left for the connection",
+        };
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections", detail)
             .and_retry()
     }
@@ -396,7 +401,7 @@ mod tests {
 
     #[test]
     fn last_words_are_a_whole_response() {
-        let words = String::from_utf8(Problem::too_many_connections().last_words()).expect("text");
+        let words = String::from_utf8(Problem::no_place(Shortage::Connections).last_words()).expect("text");
         let (head, body) = words.split_once("\r\n\r\n").expect("head and body");
         assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"), "{head}");
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");

@@ -1,18 +1,21 @@
 //! Connections are accepted up to a limit, and served until they are told to end.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Cursor};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_host::{Address, Warnings};
 use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::listen::Listener;
 use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
@@ -21,18 +24,61 @@ use crate::account::figures::Figures;
 /// Pause in accepting connections when the process has no file descriptor left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Time that a connection beyond the limit stays open so that its client can read why.
-const TURN_AWAY: Duration = Duration::from_secs(1);
+/// Most connections of a front that are being refused; more wait in the backlog.
+const REFUSED_MAX: usize = 64;
 
-/// Most connections that are being turned away politely; more are just closed.
-const TURNED_AWAY_MAX: usize = 64;
+/// Time that a client which is refused has for its request, and for each further step.
+pub(crate) const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Most bytes that are read of a client that is turned away.
+/// Maximum time of all that: some clients read nothing before they have sent a large request.
+const REFUSAL_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes that are read to see whether a client has something to say.
+const FIRST_BYTES: usize = 4096;
+
+/// Most bytes that are read of a client that was answered before it said anything.
 const UNREAD_BYTES_MAX: u64 = 8192;
+
+/// Descriptors that a front keeps so that it can still refuse a connection when the process has no other left.
+const SPARE_DESCRIPTORS: usize = 4;
+
+/// Time in which a connection that waits is accepted once a descriptor was let go for it; another may have been quicker.
+const ACCEPT_MAX: Duration = Duration::from_millis(10);
+
+/// Why there is no place for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// The front has as many as it may have.
+    Connections,
+    /// The process, or the system, has as many descriptors as it may have.
+    Descriptors,
+}
+
+impl Shortage {
+    /// A word for the figures.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Shortage::Connections => "connections",
+            Shortage::Descriptors => "descriptors",
+        }
+    }
+
+    /// For the log.
+    pub(crate) fn words(self, front: &str) -> String {
+        match self {
+            Shortage::Connections => format!("fronts.{front}.connections_max: a connection was refused with 503"),
+            Shortage::Descriptors => format!(
+                "fronts.{front}: a connection was refused with 503: no descriptor is left for it; raise the limit of \
+                 the process (ulimit -n, LimitNOFILE=) or of the system (fs.file-max)"
+            ),
+        }
+    }
+}
 
 /// Serves the connections of a listener.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Serves one connection to its end. `permit` tells when to take no further request from it.
+    /// Serves one connection to its end. `permit` tells when to take no further request from it, and whether its requests
+    /// are to be refused.
     fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) -> impl Future<Output = ()> + Send;
 
     fn figures(&self) -> &Arc<Figures>;
@@ -44,11 +90,11 @@ pub(crate) trait Service: Send + Sync + 'static {
         true
     }
 
-    /// The response for a client for whose connection there is no place.
-    fn refusal(&self) -> Vec<u8>;
+    /// The response for a client that is refused before it has said anything.
+    fn refusal(&self, shortage: Shortage) -> Vec<u8>;
 
-    /// There was no place for a connection.
-    fn turned_away(&self, _client: Option<SocketAddr>) {}
+    /// A connection was refused before its client had said anything.
+    fn turned_away(&self, _client: Option<SocketAddr>, _shortage: Shortage) {}
 
     /// Tells what has no end of its own that no more connections are taken.
     fn stopping(&self) {}
@@ -144,7 +190,7 @@ impl AcceptLoop {
     async fn end(mut self, grace: Duration) {
         // What has ended already needs no telling.
         let _ = self.stop.send(());
-        if tokio::time::timeout(grace, &mut self.done).await.is_err() {
+        if timeout(grace, &mut self.done).await.is_err() {
             self.figures.iter().for_each(|figures| figures.cut());
             self.done.abort();
         }
@@ -155,37 +201,52 @@ impl AcceptLoop {
 async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionLimit, mut stop: oneshot::Receiver<()>) {
     let (leave, stays) = watch::channel(());
     let mut open = JoinSet::new();
-    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    let refused = ConnectionLimit::new(REFUSED_MAX);
+    let spare = Spare::default();
     loop {
+        spare.fill();
         let accepted = tokio::select! {
             biased;
             _ = &mut stop => break,
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok(stream) => match limit.take() {
-                Some(place) => {
-                    let permit = ConnectionPermit::new(stays.clone(), place, front.figures().connection());
-                    open.spawn(front.clone().serve(stream, permit));
-                    while open.try_join_next().is_some() {}
-                }
-                None => {
-                    front.turned_away(stream.client);
-                    if let Some(place) = turned_away.clone().try_acquire_owned().ok().filter(|_| front.is_plain()) {
-                        let words = front.refusal();
-                        tokio::spawn(async move {
-                            turn_away(stream, &words).await;
-                            drop(place);
-                        });
-                    }
-                }
-            },
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+        let (stream, is_short) = match accepted {
+            Ok(stream) => (stream, false),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                front.warnings().tell("accept", || not_accepted(&error));
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                if !is_for_descriptors(&error) || !spare.let_go() {
+                    front.warnings().tell("accept", || not_accepted(&error));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+                // The kernel may have failed without any connection.
+                let Ok(Ok(stream)) = timeout(ACCEPT_MAX, listener.accept()).await else { continue };
+                (stream, !spare.fill())
+            }
+        };
+        let place = tokio::select! {
+            biased;
+            _ = &mut stop => break,
+            place = limit.wait(), if !is_short => place.map(|place| (place, None)),
+            place = refused.wait() => {
+                let shortage = if is_short { Shortage::Descriptors } else { Shortage::Connections };
+                place.map(|place| (place, Some(shortage)))
+            }
+        };
+        // Nobody closes a limit.
+        let Ok((place, shortage)) = place else { break };
+        let permit = ConnectionPermit::new(stays.clone(), place, front.figures(), shortage);
+        match shortage {
+            None => drop(open.spawn(front.clone().serve(stream, permit))),
+            Some(shortage) => {
+                let (refusal, spare) = (refuse(front.clone(), stream, permit, shortage), spare.clone());
+                open.spawn(async move {
+                    refusal.await;
+                    spare.fill();
+                });
             }
         }
+        while open.try_join_next().is_some() {}
     }
     drop(listener);
     front.stopping();
@@ -193,6 +254,56 @@ async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionL
     // Nobody listens any more is as good.
     let _ = leave.send(());
     leave.closed().await;
+}
+
+/// Descriptors that are kept for connections which can only be refused.
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<OwnedFd>>>);
+
+impl Spare {
+    /// Takes as many as there are. Returns whether these are all that are to be kept.
+    fn fill(&self) -> bool {
+        let mut kept = self.0.lock();
+        while kept.len() < SPARE_DESCRIPTORS {
+            let Ok(descriptor) = sys::event_fd() else { return false };
+            kept.push(descriptor);
+        }
+        true
+    }
+
+    /// Returns whether there was one.
+    fn let_go(&self) -> bool {
+        self.0.lock().pop().is_some()
+    }
+}
+
+/// Tells a client why there is no place for its connection: in answer to its request, since some take an answer that comes
+/// before for one of nobody's, and others are to hear it by TLS or HTTP/2. Only one that says nothing is told at once.
+async fn refuse<S: Service>(front: Arc<S>, mut stream: Stream, mut permit: ConnectionPermit, shortage: Shortage) {
+    let mut first = vec![0; FIRST_BYTES];
+    let came = tokio::select! {
+        came = timeout(REFUSED_PATIENCE, stream.io.read(&mut first)) => came,
+        () = permit.leave_asked() => return,
+    };
+    match came {
+        Ok(Ok(count @ 1..)) => {
+            first.truncate(count);
+            let (rest, writes) = tokio::io::split(stream.io);
+            let io = Box::new(tokio::io::join(Cursor::new(first).chain(rest), writes));
+            // Whether the client heard it changes nothing here.
+            let _ = timeout(REFUSAL_MAX, front.serve(Stream { io, ..stream }, permit)).await;
+        }
+        came => {
+            front.turned_away(stream.client, shortage);
+            if came.is_err() && front.is_plain() {
+                turn_away(stream, &front.refusal(shortage)).await;
+            }
+        }
+    }
+}
+
+fn is_for_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 pub(crate) fn not_accepted(error: &io::Error) -> String {
@@ -217,5 +328,5 @@ async fn turn_away(mut stream: Stream, words: &[u8]) {
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
     // Whether the client heard it changes nothing here.
-    let _ = tokio::time::timeout(TURN_AWAY, told).await;
+    let _ = timeout(REFUSED_PATIENCE, told).await;
 }

@@ -41,6 +41,7 @@ use crate::account::access::{AccessLog, Record, Recorded};
 use crate::account::figures::{End, Figures};
 use crate::account::{BrokenOff, Fate};
 use crate::config::ConnectionConfig;
+use crate::net::accept::{REFUSED_PATIENCE, Shortage};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io};
@@ -95,9 +96,16 @@ impl Connections {
         })
     }
 
-    /// A connection has come; what it sends and takes is measured from now on.
-    pub(crate) fn open(&self, io: Box<dyn Io>) -> Opened {
-        let watch = Watch::new(self.limits, self.figures.clone());
+    /// A connection has come; what it sends and takes is measured from now on. One whose requests are to be refused has
+    /// little time.
+    pub(crate) fn open(&self, io: Box<dyn Io>, permit: &ConnectionPermit) -> Opened {
+        let limits = match permit.shortage() {
+            None => self.limits,
+            Some(_) => {
+                Limits { head: REFUSED_PATIENCE, write: REFUSED_PATIENCE, idle: REFUSED_PATIENCE, requests_max: None }
+            }
+        };
+        let watch = Watch::new(limits, self.figures.clone());
         Opened { io: Box::new(Metered::new(io, watch.clone())), watch }
     }
 
@@ -115,6 +123,7 @@ impl Connections {
         B: Body<Data = Bytes, Error = BrokenOff> + Send + Unpin + 'static,
     {
         let Opened { io, watch } = opened;
+        let is_refused = permit.shortage().is_some();
         let io = TokioIo::new(Guarded::new(io, protocol, watch.clone()));
         let service = service_fn(|mut request: Request<Incoming>| {
             let turn = Turn::begin(&watch, &request);
@@ -127,7 +136,7 @@ impl Connections {
             let answered = answer(request, turn.clone());
             async move {
                 let mut response = answered.await;
-                let is_spent = turn.is_last || may_have_frames;
+                let is_spent = turn.is_last || may_have_frames || is_refused;
                 if is_spent && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -208,12 +217,10 @@ impl Connections {
     }
 
     /// There was no place for one. `status`: what it was told.
-    pub(crate) fn turned_away(&self, peer: &Arc<Peer>, status: Option<u16>, warnings: &Warnings) {
-        self.figures.told("connections");
+    pub(crate) fn turned_away(&self, peer: &Arc<Peer>, status: Option<u16>, shortage: Shortage, warnings: &Warnings) {
+        self.figures.told(shortage.reason());
         self.tell(peer, Some(Unheard { since: Instant::now(), status, end: End::Refused }));
-        warnings.tell("connections", || {
-            format!("fronts.{}.connections_max: a connection was refused with 503", self.figures.front)
-        });
+        warnings.tell(shortage.reason(), || shortage.words(&self.figures.front));
     }
 
     /// Returns whether a head is within the limits: the library has others beside, or none.

@@ -11,7 +11,8 @@ use clutch_wire::forked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::account::figures::Connected;
+use super::accept::Shortage;
+use crate::account::figures::{Connected, Figures};
 
 /// A connection, whatever its kind.
 pub(crate) struct Stream {
@@ -81,10 +82,6 @@ impl ConnectionLimit {
         ConnectionLimit(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
     }
 
-    pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().try_acquire_owned().ok()
-    }
-
     /// Waits until there is room.
     pub(crate) async fn wait(&self) -> io::Result<OwnedSemaphorePermit> {
         self.0.clone().acquire_owned().await.map_err(io::Error::other)
@@ -95,16 +92,25 @@ impl ConnectionLimit {
 #[derive(Clone)]
 pub(crate) struct ConnectionPermit {
     leave: watch::Receiver<()>,
-    _place: Arc<(OwnedSemaphorePermit, Connected)>,
+    shortage: Option<Shortage>,
+    _place: Arc<(OwnedSemaphorePermit, Option<Connected>)>,
 }
 
 impl ConnectionPermit {
+    /// `shortage`: why its requests are to be refused; such a connection does not count as taken.
     pub(crate) fn new(
         leave: watch::Receiver<()>,
         place: OwnedSemaphorePermit,
-        connected: Connected,
+        figures: &Arc<Figures>,
+        shortage: Option<Shortage>,
     ) -> ConnectionPermit {
-        ConnectionPermit { leave, _place: Arc::new((place, connected)) }
+        let connected = shortage.is_none().then(|| figures.connection());
+        ConnectionPermit { leave, shortage, _place: Arc::new((place, connected)) }
+    }
+
+    /// Why its requests are to be refused, if they are.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        self.shortage
     }
 
     /// Returns when no further request is to be taken from the connection.
