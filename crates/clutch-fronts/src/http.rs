@@ -8,6 +8,7 @@
 mod call_headers;
 mod catalog;
 mod discovery;
+mod framing;
 mod lines;
 mod openapi;
 mod page;
@@ -39,6 +40,7 @@ use crate::config::HttpConfig;
 use crate::http::call_headers::Told;
 use crate::http::catalog::{Catalog, Entry, View};
 use crate::http::discovery::Discovery;
+use crate::http::framing::Framing;
 use crate::http::lines::{CallContext, Lines};
 use crate::names::decode;
 use crate::net::accept::{Accepting, Service, Shortage};
@@ -239,6 +241,7 @@ impl CallService {
             warnings: self.warnings.clone(),
             what: format!("{}.{tool} (request {id})", entry.pool.config.name),
             local: self.access_control.is_local(),
+            framing: Framing::asked(&head.headers),
         };
         respond(first, exchange, context)
     }
@@ -277,7 +280,13 @@ fn respond(
         Part::End(ref outcome @ (Outcome::Failure(_) | Outcome::Refused(_))) => {
             Err(context().problem(outcome).unwrap_or_else(Problem::not_json))
         }
-        part => Ok(with_type("application/x-ndjson", Lines::new(part, exchange, context()).into_body())),
+        part => {
+            let context = context();
+            let framing = context.framing;
+            let mut response = with_type(framing.media_type(), Lines::new(part, exchange, context).into_body());
+            framing.mark(response.headers_mut());
+            Ok(response)
+        }
     }
 }
 

@@ -212,7 +212,7 @@ def own_server(target: str, options: dict[str, Any]) -> Iterator[Endpoint]:
 
 
 def _call(server: Endpoint, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
-    headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM}"}
+    headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM};tagged=true"}
     if timeout is not None:
         headers["Clutch-Timeout"] = timeout
     if server.token is not None:
@@ -312,8 +312,9 @@ class UnixConnection(http.client.HTTPConnection):
 def _print(answer: http.client.HTTPResponse) -> None:
     kind = answer.headers.get_content_type()
     if kind == STREAM and answer.status == 200:
+        is_tagged = answer.headers.get_param("tagged") == "true"
         for line in answer:
-            _print_line(line)
+            (_print_tagged if is_tagged else _print_line)(line)
         return
     text = answer.read()
     if answer.status != 200:
@@ -321,8 +322,17 @@ def _print(answer: http.client.HTTPResponse) -> None:
     click.echo(json.dumps(json.loads(text)["result"], ensure_ascii=False))
 
 
+def _print_tagged(line: bytes) -> None:
+    """Prints one value of a stream whose lines say what they are."""
+    told = json.loads(line)
+    if "error" in told:
+        raise click.ClickException(_problem_text(told["error"]))
+    if "value" in told:
+        click.echo(json.dumps(told["value"], ensure_ascii=False))
+
+
 def _print_line(line: bytes) -> None:
-    """Prints one value of a stream; `{"error": problem}` is the last line of one that failed."""
+    """Prints one value of a stream of an older server; `{"error": problem}` is the last line of one that failed."""
     value = json.loads(line)
     if _is_error(value):
         raise click.ClickException(_problem_text(value["error"]))

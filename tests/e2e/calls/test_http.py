@@ -126,6 +126,34 @@ def test_a_stream_that_fails_says_so_in_its_last_line(
     assert words in last["error"]["detail"]
 
 
+def test_a_stream_as_server_sent_events(server: Server) -> None:
+    done = server.call("countdown", {"n": 2}, Accept="text/event-stream")
+    assert (done.status, done.headers["content-type"]) == (200, "text/event-stream")
+    assert (done.headers["cache-control"], done.headers["x-accel-buffering"]) == ("no-store", "no")
+    assert done.body == b"data: 2\n\ndata: 1\n\nevent: end\ndata: {}\n\n"
+    failed = server.call("countdown", {"n": 2, "fail_at": 1}, Accept="text/event-stream").body
+    first, error, rest = failed.split(b"\n\n")
+    assert (first, rest) == (b"data: 2", b"")
+    name, data = error.split(b"\n")
+    assert (name, json.loads(data.removeprefix(b"data: "))["type"]) == (b"event: error", "urn:clutch:raised")
+
+
+def test_tagged_lines_tell_values_from_errors(server: Server) -> None:
+    tagged = "application/x-ndjson;tagged=true"
+    done = server.call("like_an_error", Accept=tagged)
+    assert done.headers["content-type"] == tagged
+    assert done.lines == [{"value": {"error": {"detail": "a value"}}}, {"end": True}]
+    *values, last = server.call("countdown", {"n": 2, "fail_at": 1}, Accept=tagged).lines
+    assert (values, last["error"]["type"]) == ([{"value": 2}], "urn:clutch:raised")
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "application/x-ndjson;tagged=true"])
+def test_what_is_no_stream_is_a_document_whatever_is_asked_for(server: Server, accept: str) -> None:
+    assert server.call("add", {"a": 1}, Accept=accept).result == 2
+    failed = server.call("countdown", {"n": 2, "fail_at": 2}, Accept=accept)
+    assert (failed.status, failed.headers["content-type"]) == (500, "application/problem+json")
+
+
 def test_a_client_that_leaves_closes_the_generator(server: Server, rendezvous: Rendezvous) -> None:
     with server.calling("endless", {"port": rendezvous.port}) as connection:
         response = connection.getresponse()

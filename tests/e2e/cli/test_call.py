@@ -36,6 +36,7 @@ def where(request: pytest.FixtureRequest) -> list[str]:
         (["echo", 'value={"größe": [null, 1.5]}'], '{"größe": [null, 1.5]}\n'),
         (["echo", "value=plain text"], '"plain text"\n'),
         (["countdown", "n=3"], "3\n2\n1\n"),
+        (["like_an_error"], '{"error": {"detail": "a value"}}\n'),
     ],
 )
 def test_prints_the_result(where: list[str], arguments: list[str], printed: str) -> None:

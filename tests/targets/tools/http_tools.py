@@ -97,6 +97,18 @@ def countdown(n: int, fail_at: int | None = None) -> Iterator[int]:
 
 
 @tool
+def waits_between(port: int) -> Iterator[str]:
+    yield "first"
+    come(port)
+    yield "second"
+
+
+@tool
+def like_an_error() -> Iterator[dict[str, Any]]:
+    yield {"error": {"detail": "a value"}}
+
+
+@tool
 def numbers_then_nan() -> Iterator[float]:
     yield 1.5
     yield float("nan")

@@ -1,4 +1,4 @@
-//! The values of a stream as lines of JSON, as they are produced.
+//! The values of a stream as lines of JSON, or as server-sent events, as they are produced.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use clutch_wire::{Codec, Failure, Payload};
 
 use crate::body::Body;
 use crate::body::problem::Problem;
+use crate::http::framing::Framing;
 use crate::net::connection::Turn;
 
 /// Lines that are ready are sent together, up to about so many bytes.
@@ -20,7 +21,7 @@ const TOGETHER_BYTES: usize = 16 << 10;
 /// The producer is given new credit when so many of its chunks have been taken.
 const CREDIT_STEP: u32 = STREAM_WINDOW / 2;
 
-/// A stream as NDJSON. Its client reads at its own pace: the producer has credit for a window of chunks only, and gets
+/// A stream on its way. Its client reads at its own pace: the producer has credit for a window of chunks only, and gets
 /// more as they are taken from here. Dropped before the end, it closes the producer.
 pub(crate) struct Lines {
     exchange: Exchange,
@@ -29,6 +30,7 @@ pub(crate) struct Lines {
     /// Chunks taken since the last credit.
     taken: u32,
     ended: bool,
+    framing: Framing,
     context: CallContext,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct CallContext {
     pub(crate) what: String,
     /// Set if the client is told what only users of this machine may know.
     pub(crate) local: bool,
+    /// As the client wants a stream.
+    pub(crate) framing: Framing,
 }
 
 impl CallContext {
@@ -76,7 +80,7 @@ impl CallContext {
 
 impl Lines {
     pub(crate) fn new(first: Part, exchange: Exchange, context: CallContext) -> Lines {
-        Lines { exchange, first: Some(first), taken: 0, ended: false, context }
+        Lines { exchange, first: Some(first), taken: 0, ended: false, framing: context.framing, context }
     }
 
     pub(crate) fn into_body(mut self) -> Body {
@@ -114,7 +118,10 @@ impl Lines {
             }
             Part::End(outcome) => {
                 self.ended = true;
-                self.context.problem(&outcome).iter().for_each(|problem| self.write_error(problem, lines));
+                match self.context.problem(&outcome) {
+                    Some(problem) => self.write_error(&problem, lines),
+                    None => self.framing.write_end(lines),
+                }
             }
         }
     }
@@ -129,20 +136,17 @@ impl Lines {
 
     fn write_value(&mut self, payload: &Payload, lines: &mut Vec<u8>) {
         if payload.form.codec == Codec::Json {
-            lines.extend_from_slice(payload.body());
-            lines.push(b'\n');
+            self.framing.write_value(payload.body(), lines);
         } else {
             self.ended = true;
             self.write_error(&Problem::not_json(), lines);
         }
     }
 
-    /// The last line of a stream that failed.
+    /// The last that is said of a stream that failed.
     fn write_error(&self, problem: &Problem, lines: &mut Vec<u8>) {
         let (end, reason) = problem.end_of_stream();
         self.context.turn.account().plan(end, reason);
-        lines.extend_from_slice(b"{\"error\":");
-        lines.extend_from_slice(&problem.document());
-        lines.extend_from_slice(b"}\n");
+        self.framing.write_error(&problem.document(), lines);
     }
 }

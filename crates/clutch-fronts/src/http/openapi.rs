@@ -81,6 +81,7 @@ struct Media<'a> {
 #[derive(Clone, Copy)]
 enum Schema<'a> {
     Of(&'a RawValue),
+    Text,
     /// An object with one member, `result`.
     Result(&'a RawValue),
 }
@@ -140,6 +141,7 @@ impl Serialize for Schema<'_> {
         }
         match *self {
             Schema::Of(schema) => schema.serialize(serializer),
+            Schema::Text => BTreeMap::from([("type", "string")]).serialize(serializer),
             Schema::Result(schema) => {
                 let properties = BTreeMap::from([("result", schema)]);
                 Wrapped { r#type: "object", properties, required: ["result"] }.serialize(serializer)
@@ -199,8 +201,11 @@ fn answer(tool: &ToolSchema) -> Content<'_> {
     let schema = &tool.shared.result;
     let (description, content) = if tool.stream {
         let text = "Values one by one, each a line of JSON by this schema; of one that fails, the last line is \
-                    `{\"error\": …}` with the problem document.";
-        (text, media("application/x-ndjson", Schema::Of(schema)))
+                    `{\"error\": …}` with the problem document. With `Accept: text/event-stream`, server-sent events: \
+                    of each value its JSON, of a failure the event `error`, and at the end the event `end`.";
+        let mut content = media("application/x-ndjson", Schema::Of(schema));
+        content.insert("text/event-stream", Media { schema: Schema::Text });
+        (text, content)
     } else {
         ("What the tool returned.", media("application/json", Schema::Result(schema)))
     };

@@ -1,4 +1,5 @@
 // Fetches the document, with the token where one is wanted, and gives it to Swagger UI. The token stays in this page.
+// Swagger UI shows an answer when it is whole; the values of a stream are shown here as they come.
 "use strict";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -10,6 +11,40 @@ function say(text) {
   problem.hidden = !text;
 }
 
+const SHOWN_MAX = 100000; // characters of a stream, of which the last are kept
+const [stream, streamName, streamText] = ["stream", "stream-name", "stream-text"].map((id) => document.getElementById(id));
+let shown = 0; // counts streams: only the newest is shown
+
+async function follow(url, answer) {
+  const mine = ++shown;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  stream.hidden = false;
+  streamText.textContent = "";
+  const name = decodeURIComponent(new URL(url, location).pathname.split("/").pop());
+  const tell = (state) => (streamName.textContent = `${name}: ${state}`);
+  tell("running");
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (mine !== shown) return void reader.cancel();
+      if (done) return tell("ended");
+      streamText.textContent = (streamText.textContent + value).slice(-SHOWN_MAX);
+      streamText.scrollTop = streamText.scrollHeight;
+    }
+  } catch (error) {
+    if (mine === shown) tell(`broken off (${error})`);
+  }
+}
+
+async function fetchAndFollow(url, options) {
+  const answer = await fetch(url, options);
+  const kind = answer.headers.get("content-type") || "";
+  if (kind.startsWith("application/x-ndjson") || kind.startsWith("text/event-stream")) {
+    follow(url, answer.clone());
+  }
+  return answer;
+}
+
 function show(spec, token) {
   const ui = SwaggerUIBundle({
     spec,
@@ -18,6 +53,7 @@ function show(spec, token) {
     displayRequestDuration: true,
     tryItOutEnabled: true,
     validatorUrl: null,
+    requestInterceptor: (request) => Object.assign(request, { userFetch: fetchAndFollow }),
     onComplete: () => token && ui.preauthorizeApiKey("token", token),
   });
 }
