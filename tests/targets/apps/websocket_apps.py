@@ -80,6 +80,13 @@ class Conversation:
     async def refuse(self) -> None:
         await self.send({"type": "websocket.close", "code": 4000})
 
+    async def refuse_by_errors(self) -> None:
+        """As FastAPI refuses wrong parameters."""
+        await self.send({"type": "websocket.close", "code": 1008, "reason": [{"type": "missing", "loc": ["query"]}]})
+
+    async def refuse_as_lost(self) -> None:
+        await self.send({"type": "websocket.close", "code": 1006, "reason": "x" * 124})
+
     async def deny(self) -> None:
         await self.receive()
         headers = [(b"content-type", b"text/plain"), (b"x-why", b"tired")]
@@ -124,6 +131,7 @@ class Conversation:
             {"type": "websocket.send"},
             {"type": "websocket.close", "code": 1006},
             {"type": "websocket.close", "reason": "x" * 124},
+            {"type": "websocket.close", "reason": ["x"]},
             {"type": "websocket.close"},
             {"type": "websocket.send", "text": "too late"},
         ):

@@ -335,7 +335,9 @@ impl Request {
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
-        let said = websocket::said_by(kind, message, |form, bytes| Ok(codec::raw(&link.sender.regions, form, bytes)?))?;
+        let is_open = machine.lock().is_open();
+        let payload = |form, bytes: &[u8]| Ok(codec::raw(&link.sender.regions, form, bytes)?);
+        let said = websocket::said_by(kind, message, is_open, payload)?;
         let said = said.ok_or_else(|| misuse(format!("{kind} is not allowed for a WebSocket")))?;
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);

@@ -47,15 +47,18 @@ pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
     }
 }
 
-/// Reads a message of this kind; `payload` makes one of a message's content. None: it is not for a WebSocket.
+/// Reads a message of this kind; `payload` makes one of a message's content. `is_open`: the client would be told how a
+/// conversation is closed. None: the message is not for a WebSocket.
 pub fn said_by(
     kind: &str,
     message: &Bound<'_, PyDict>,
+    is_open: bool,
     payload: impl Fn(Form, &[u8]) -> PyResult<Payload>,
 ) -> PyResult<Option<AppEvent>> {
     Ok(Some(match kind {
         "websocket.send" => AppEvent::Message(content(message, payload)?),
         "websocket.accept" => AppEvent::Accept(accept(message)?),
+        "websocket.close" if !is_open => AppEvent::Close { code: code::NORMAL, reason: String::new() },
         "websocket.close" => close(message)?,
         "websocket.http.response.start" => AppEvent::Start,
         "websocket.http.response.body" => AppEvent::Body,
@@ -85,11 +88,17 @@ fn accept(message: &Bound<'_, PyDict>) -> PyResult<Payload> {
     Ok(Payload::new(HEAD, head))
 }
 
+/// Only of an open conversation are code and reason sent, and so checked: apps that refuse a handshake give what they
+/// have, as FastAPI does, whose reason is a list of errors.
 fn close(message: &Bound<'_, PyDict>) -> PyResult<AppEvent> {
     let py = message.py();
     let code = given(message, intern!(py, "code"))?.map_or(Ok(code::NORMAL), |code| code.extract())?;
-    let reason: Option<String> = given(message, intern!(py, "reason"))?.map(|reason| reason.extract()).transpose()?;
-    let reason = reason.unwrap_or_default();
+    let reason = given(message, intern!(py, "reason"))?.map_or(Ok(String::new()), |reason| {
+        reason.extract().map_err(|_| {
+            let kind = reason.get_type().name().map_or_else(|_| "an unknown type".to_owned(), |name| name.to_string());
+            misuse(format!("the reason of a websocket.close is a str, not {kind}"))
+        })
+    })?;
     if !websocket::may_be_sent(code) {
         return Err(misuse(format!(
             "a WebSocket cannot be closed with the code {code}; allowed: 1000-1003, 1007-1014, 3000-4999"
