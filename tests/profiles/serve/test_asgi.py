@@ -144,6 +144,15 @@ def test_100_continue_comes_when_the_app_reads(service: Service) -> None:
     assert unread.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
+@pytest.mark.per_profile
+def test_the_head_of_an_event_stream_does_not_wait_for_an_event(service: Service, rendezvous: Rendezvous) -> None:
+    lines = service.get("/late_event", port=rendezvous.port).makefile("rb")
+    started = rendezvous.guest()
+    assert lines.readline() == b"HTTP/1.1 200 OK\r\n"
+    started.let_go()
+    assert any(line.startswith(b"data: 1") for line in lines)
+
+
 # ---- the client goes
 
 
@@ -154,6 +163,21 @@ def test_the_app_is_told_that_its_client_has_gone_and_goes_on(service: Service, 
     client.close()
     here.let_go()
     assert rendezvous.guest().word == "told"
+
+
+def test_an_app_may_answer_again_when_its_client_has_gone(service: Service, rendezvous: Rendezvous) -> None:
+    client = service.get("/answers_again", port=rendezvous.port)
+    streaming = rendezvous.guest()
+    client.close()
+    streaming.let_go()
+    assert rendezvous.guest().word == "answered again"
+
+
+def test_an_app_may_answer_again_when_its_worker_is_to_end(service: Service, rendezvous: Rendezvous) -> None:
+    service.get("/answers_again", port=rendezvous.port)
+    rendezvous.guest().let_go()
+    service.begin("recycle")
+    assert rendezvous.guest().word == "answered again"
 
 
 @pytest.mark.per_profile

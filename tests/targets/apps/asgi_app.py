@@ -156,6 +156,27 @@ async def receive_gone(receive: Receive) -> None:
 
 
 @route
+async def late_event(scope: Scope, receive: Receive, send: Send) -> None:
+    """An event stream whose first event comes when somebody lets it."""
+    await start(send, 200, (b"content-type", b"text/event-stream"))
+    await meet_async(int(query(scope)["port"]), "started")
+    await send({"type": "http.response.body", "body": b"data: 1\n\n"})
+
+
+@route
+async def answers_again(scope: Scope, receive: Receive, send: Send) -> None:
+    """Returns a second response once the client of its event stream has gone, as endpoints of MCP's SDK do."""
+    port = int(query(scope)["port"])
+    await start(send, 200, (b"content-type", b"text/event-stream"))
+    await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+    await meet_async(port, "streaming")
+    await receive_gone(receive)
+    await reply(send, b"second")
+    await reply(send, b"third")
+    await meet_async(port, "answered again")
+
+
+@route
 async def told(scope: Scope, receive: Receive, send: Send) -> None:
     """Goes on when its client has gone."""
     port = int(query(scope)["port"])

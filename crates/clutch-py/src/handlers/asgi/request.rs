@@ -12,7 +12,7 @@ use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_fl
 use clutch_fronts::codec::websocket::WINDOW;
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Failure, Payload};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -315,13 +315,27 @@ impl Request {
         Ok(has_room)
     }
 
+    /// The head of a response goes with its first part, but that of an event stream at once: the first event may be far,
+    /// and until the head comes a client does not know that it is connected.
+    fn start_http(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        slf.get().start(message)?;
+        let is_event_stream = slf.get().state.lock().response.is_event_stream();
+        if is_event_stream { Self::put_body(slf, &[], true) } else { Ok(true) }
+    }
+
     fn send_http(slf: &Bound<'_, Request>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
-        match kind {
-            "http.response.start" => slf.get().start(message).map(|()| true),
+        let sent = match kind {
+            "http.response.start" => Request::start_http(slf, message),
             "http.response.body" => Request::body(slf, message),
             other => Err(misuse(format!(
                 "{other} is not allowed for this request; allowed: http.response.start, http.response.body"
             ))),
+        };
+        match sent {
+            // Nobody takes it. Endpoints that return another response once their event stream has ended, as those of
+            // MCP's SDK, rely on that.
+            Err(wrong) if wrong.is_instance_of::<PyRuntimeError>(slf.py()) && slf.get().is_gone() => Ok(true),
+            sent => sent,
         }
     }
 
