@@ -17,7 +17,15 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clutch._worker.leftovers import ImportWatch, descendants, is_running, is_users, stop_timers
+from clutch._worker.leftovers import (
+    IDLE_LOOP,
+    LISTENS,
+    ImportWatch,
+    descendants,
+    is_running,
+    is_users,
+    stop_timers,
+)
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
@@ -177,8 +185,21 @@ class Plan:
             f"importing the target left what forked workers would share or lack ({found}): "
             f"each worker imports {shared}, at {more} MB more a worker. To fork workers from one image, do this in "
             "@clutch.on_start (in a script, in Pool(initializer=…)), unless a library does it by itself; "
-            "preload = true forks them nevertheless, preload = false saves the first try"
+            "preload = true forks them nevertheless, preload = false saves the first try" + about(self.found)
         )
+
+
+def about(found: list[str]) -> str:
+    """What becomes of some of it, which nothing else would tell."""
+    told = ""
+    if any(LISTENS in one for one in found):
+        told += ". Workers share a port of a fixed number: each connection reaches one of them"
+    if IDLE_LOOP in found:
+        told += (
+            ". Requests run on another event loop than one that is made or asked for at import: use "
+            "asyncio.get_running_loop() in the code that runs, and begin tasks in a lifespan handler"
+        )
+    return told
 
 
 def end_children() -> None:

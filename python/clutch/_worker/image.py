@@ -23,6 +23,7 @@ from clutch._worker.afresh import Plan, Roots, libraries
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.handlers.call import Tool
 from clutch._worker.leftovers import ImportWatch, forget_seed_of_sqlite, numpy_generators, write_out
+from clutch._worker.ports import SharedPorts
 from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of, retry_problems
@@ -123,7 +124,7 @@ class Image:
         before, roots = list(sys.modules), Roots()
         sys.meta_path.insert(0, roots)  # type: ignore[arg-type]
         try:
-            with ImportWatch() as watch:
+            with ImportWatch() as watch, SharedPorts(os.getppid()):
                 self.import_target()
         finally:
             sys.meta_path.remove(roots)  # type: ignore[arg-type]

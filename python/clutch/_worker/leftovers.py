@@ -48,6 +48,10 @@ QUEUES = {
 }
 """Descriptors of which each event reaches one process only."""
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+LOOP = "made an event loop"
+LISTENS = "listens on"
+IDLE_LOOP = "made an event loop that never runs"
+WAITING_TASK = "made a task for it:"
 GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 TOLD_MAX = 3
@@ -151,7 +155,10 @@ class ImportWatch:
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
-        return list(dict.fromkeys([*self._threads(), *self._descriptors(), *programs(self.children), *timers()]))
+        found = [*self._threads(), *self._descriptors(), *programs(self.children), *timers()]
+        if (idle := idle_loops()) is not None:
+            found = [IDLE_LOOP if one == LOOP else one for one in found] + idle
+        return list(dict.fromkeys(found))
 
     def _threads(self) -> list[str]:
         python = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -185,7 +192,7 @@ class ImportWatch:
         if stat.S_ISSOCK(mode):
             return self._socket(number)
         if target == "anon_inode:[eventpoll]":
-            return "made an event loop"
+            return LOOP
         if target in QUEUES:
             return QUEUES[target]
         if target.startswith(GPUS):
@@ -205,7 +212,7 @@ class ImportWatch:
         with socket.socket(fileno=os.dup(number)) as sock:
             try:
                 if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    return self._by("listens on", address_text(sock.getsockname()))
+                    return self._by(LISTENS, address_text(sock.getsockname()))
                 peer = address_text(sock.getpeername())
             except OSError:
                 own = sock.getsockname() if sock.family in (socket.AF_INET, socket.AF_INET6) else None
@@ -309,6 +316,25 @@ def children(pid: int | None = None) -> set[int]:
 def descendants(pid: int) -> set[int]:
     found = children(pid)
     return found.union(*map(descendants, found))
+
+
+def idle_loops() -> list[str] | None:
+    """Tasks of event loops that do not run, and so never do: workers have their own. None: there is no such loop."""
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio
+    import gc
+
+    # By their types: what else there is may answer to anything.
+    loops = [one for one in gc.get_objects() if issubclass(type(one), asyncio.AbstractEventLoop)]
+    idle = [loop for loop in loops if not (loop.is_running() or loop.is_closed())]
+    return [f"{WAITING_TASK} {task_text(task)}" for loop in idle for task in asyncio.all_tasks(loop)] if idle else None
+
+
+def task_text(task: Any) -> str:
+    coroutine = task.get_coro()
+    name, code = getattr(coroutine, "__qualname__", task.get_name()), getattr(coroutine, "cr_code", None)
+    return f"{name} ({short(code.co_filename)}:{code.co_firstlineno})" if code is not None else name
 
 
 def timers() -> list[str]:

@@ -27,6 +27,7 @@ from clutch._worker import breakpoints, copies, failure, interrupt, script
 from clutch._worker.handlers.call import Definition, Tool
 from clutch._worker.image import Image
 from clutch._worker.leftovers import seed_anew
+from clutch._worker.ports import SharedPorts, parent_of
 from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
@@ -88,9 +89,12 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     def ready() -> None:
         nonlocal failed
         failed = "broke off"
+        starting.close()
         link.ready(json.dumps({**order, "pid": os.getpid()}))
 
+    starting = contextlib.ExitStack()
     try:
+        starting.enter_context(SharedPorts(parent_of(os.getppid())))
         signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
         apply_settings(image, early=not (image.imported or image.options.get("initializer")))

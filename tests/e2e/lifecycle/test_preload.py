@@ -64,7 +64,12 @@ LEFT = {
         "started program cat",
     ),
     "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 3600)", "set a timer"),
-    "loop": ("import asyncio\nloop = asyncio.new_event_loop()", "made an event loop"),
+    "loop": ("import asyncio\nloop = asyncio.new_event_loop()", "made an event loop that never runs"),
+    "task": (
+        "import asyncio\nasync def tick(): pass\nloop = asyncio.new_event_loop(); task = loop.create_task(tick())",
+        "made an event loop that never runs; made a task for it: tick ({folder}/written_task.py:8)",
+    ),
+    "epoll": ("import select\npoller = select.epoll()", "(made an event loop)"),
     "openmp": (NATIVE_THREAD, "1 thread of native code"),
 }
 CLEAN = {
