@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
-	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance celery-suite demo soak bench \
+	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance celery-suite framework-suites demo soak bench \
 	bench-jobs bench-celery bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
@@ -113,7 +113,7 @@ test-browser: built chromium ## of the Python suite, what runs in a real browser
 test-wheel: built ## the wheels in dist/ that an interpreter is here for: each in an empty environment
 	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py
 
-suites: ## what others test with, when missing: h2spec, gunicorn's request corpus, Autobahn's, Django's and Celery's cases
+suites: ## what others test with, when missing: h2spec, gunicorn's request corpus, Autobahn's, Django's, frameworks' and Celery's cases
 	@PYTHON=$(PYTHON) tools/get-suites.sh
 
 conformance: built suites ## of the Python suite: these, and our own matrix of ambiguous requests
@@ -122,6 +122,9 @@ conformance: built suites ## of the Python suite: these, and our own matrix of a
 celery-suite: built suites ## Celery's own integration tests on Clutch, all of the list; POOL=custom: in Celery's worker
 	CLUTCH_TEST_CELERY=all CLUTCH_TEST_CELERY_POOL=$(or $(POOL),clutch) $(BIN)/python -m pytest --timeout 3600 \
 		tests/conformance/test_celery_cases.py $(ARGS)
+
+framework-suites: built suites ## the tests of Starlette, FastAPI and MCP's SDK through a served app, in about four minutes
+	CLUTCH_TEST_FRAMEWORKS=all $(BIN)/python -m pytest --timeout 900 tests/conformance/test_framework_suites.py $(ARGS)
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12 to 3.15
 	@status=0; for series in 3.12 3.13 3.14 3.15; do \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fetches the suites of others into .conformance/, each once, by the ordinary clients of Go's and Python's packages:
-# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1), Autobahn's cases (WebSockets), Django's of tasks and Celery's
-# integration tests. What is fetched is pinned by version and hash in tests/conformance. What cannot be had is left out with a word, and its tests are skipped; it is
-# tried again next time.
+# h2spec (HTTP/2), gunicorn's request corpus (HTTP/1), Autobahn's cases (WebSockets), Django's of tasks, the tests of
+# Starlette, FastAPI and MCP's SDK, and Celery's integration tests. What is fetched is pinned by version and hash in
+# tests/conformance. What cannot be had is left out with a word, and its tests are skipped; it is tried again next time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/.conformance
@@ -50,6 +50,14 @@ get_celery() (
         rm celery-*.tar.gz && "$python" -m venv env && env/bin/pip install -r "$pins/celery_needs.txt"
 )
 
+# The same for frameworks; the tests of all are run in one environment.
+get_frameworks() (
+    mkdir "$folder/frameworks" && cd "$folder/frameworks" &&
+        "$python" -m pip download --no-deps --no-binary :all: --require-hashes -r "$pins/frameworks.txt" &&
+        for sdist in *.tar.gz; do tar xzf "$sdist" && rm "$sdist"; done &&
+        "$python" -m venv env && env/bin/pip install -r "$pins/frameworks_needs.txt"
+)
+
 # Autobahn's suite is for Python 2.7, whose last virtualenv is 20.15.1; it lives in a folder of its own meanwhile.
 get_autobahn() {
     local old
@@ -63,6 +71,7 @@ get_autobahn() {
 get h2spec "$pins/h2spec/go.mod" "$pins/h2spec/go.sum"
 get corpus "$pins/corpus.txt"
 get django "$pins/django.txt"
+get frameworks "$pins/frameworks.txt" "$pins/frameworks_needs.txt"
 get celery "$pins/celery.txt" "$pins/celery_needs.txt"
 # It works as long as its Python is there.
 get autobahn "$pins/autobahn.txt" <(tools/find-python.sh 2.7)
