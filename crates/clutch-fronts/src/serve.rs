@@ -79,6 +79,7 @@ impl Start for ServeConfig {
         let _entered = runtime.enter();
         let pool = context.pool(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
+        threads.iter().for_each(|thread| context.stalls.watch(thread.handle()));
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
         let mut accepting = Accepting::new(self.connection.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);

@@ -91,6 +91,13 @@ impl Collector for Families {
         for ((name, help), figures) in &self.0 {
             let help = format!("{help}.");
             let mut family = encoder.encode_descriptor(name, &help, None, figures[0].value.kind())?;
+            if let [Figure { labels, value, .. }] = &figures[..]
+                && labels.is_empty()
+            {
+                // Without braces around nothing.
+                value.encode(family)?;
+                continue;
+            }
             for figure in figures {
                 let labels: Vec<(&str, Cow<'_, str>)> =
                     figure.labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
@@ -149,11 +156,13 @@ mod tests {
             figure("http_requests", "web", FigureValue::Counter(4)),
             figure("http_wait", "api", FigureValue::Seconds(0.0)),
             figure("http_seconds", "api", FigureValue::Histogram(histogram)),
+            Figure { labels: Vec::new(), ..figure("stalls", "", FigureValue::Counter(5)) },
         ]);
         for expected in [
             "# HELP clutch_http_requests Some value.\n# TYPE clutch_http_requests counter\n\
              clutch_http_requests_total{front=\"api\"} 3\nclutch_http_requests_total{front=\"web\"} 4\n",
             "clutch_http_open{front=\"api\"} 9223372036854775807\n",
+            "clutch_stalls_total 5\n",
             "clutch_http_wait_total{front=\"api\"} 0.0\n",
             "clutch_http_seconds_sum{front=\"api\"} 7.5\nclutch_http_seconds_count{front=\"api\"} 3\n",
             "clutch_http_seconds_bucket{le=\"+Inf\",front=\"api\"} 3\n",

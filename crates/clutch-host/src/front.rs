@@ -13,6 +13,7 @@ use crate::address::Address;
 use crate::plane::Plane;
 use crate::pools::Pools;
 use crate::runtime::AsyncRuntime;
+use crate::stalls::Stalls;
 use crate::warnings::Warnings;
 
 /// The outcome of a start. Each crate has errors of its own, which the bridge tells apart.
@@ -112,6 +113,8 @@ pub struct Context {
     pub pools: Pools,
     pub warnings: Arc<Warnings>,
     pub plane: Arc<Plane>,
+    /// To watch event loops of its own.
+    pub stalls: Arc<Stalls>,
     pub(crate) runtime: Arc<AsyncRuntime>,
 }
 

@@ -10,8 +10,9 @@ use clutch_wire::sys;
 
 use crate::address::Address;
 use crate::front::{Context, Front, Reread, Result, Start, StopOrder};
-use crate::plane::Plane;
+use crate::plane::{Member, Plane};
 use crate::runtime::AsyncRuntime;
+use crate::stalls::Stalls;
 use crate::warnings::Warnings;
 
 /// Time that the fronts that stop last wait for requests that are being answered.
@@ -30,6 +31,7 @@ pub struct Fronts {
     addresses: Vec<(Arc<str>, Vec<Address>)>,
     plane: Arc<Plane>,
     warnings: Arc<Warnings>,
+    stalls: Arc<Stalls>,
     runtime: Arc<AsyncRuntime>,
     /// Fronts that have not stopped, in the order of the configuration.
     running: Mutex<Vec<NamedFront>>,
@@ -41,10 +43,12 @@ impl Fronts {
     pub fn start(plane: &Arc<Plane>, starts: Vec<(String, Box<dyn Start>)>) -> Result<Fronts> {
         let mut starts: Vec<(Arc<str>, Box<dyn Start>)> =
             starts.into_iter().map(|(name, start)| (name.into(), start)).collect();
+        let warnings = Arc::default();
         let mut fronts = Fronts {
             addresses: Vec::new(),
             plane: plane.clone(),
-            warnings: Arc::default(),
+            stalls: Stalls::new(&warnings),
+            warnings,
             runtime: Arc::default(),
             running: Mutex::default(),
             made: Moment::now(),
@@ -57,6 +61,9 @@ impl Fronts {
             fronts.addresses.push((name.clone(), front.addresses().to_vec()));
             fronts.running.get_mut().push((name, front));
         }
+        fronts.runtime.running().iter().for_each(|runtime| fronts.stalls.watch(runtime));
+        let member: Arc<dyn Member> = fronts.stalls.clone();
+        plane.add(&member);
         Ok(fronts)
     }
 
@@ -66,6 +73,7 @@ impl Fronts {
             pools: self.plane.pools.clone(),
             warnings: self.warnings.clone(),
             plane: self.plane.clone(),
+            stalls: self.stalls.clone(),
             runtime: self.runtime.clone(),
         }
     }

@@ -14,6 +14,7 @@ mod pools;
 pub mod programs;
 pub mod routes;
 mod runtime;
+mod stalls;
 mod warnings;
 
 pub use address::Address;
@@ -22,4 +23,5 @@ pub use front::{Context, Front, FrontKind, Reread, Result, Start, StopOrder};
 pub use fronts::Fronts;
 pub use plane::{ActError, Member, Plane, Program};
 pub use pools::{NamedPool, Pools};
+pub use stalls::Stalls;
 pub use warnings::Warnings;

@@ -27,6 +27,11 @@ impl AsyncRuntime {
         Ok(runtime.insert(running).handle().clone())
     }
 
+    /// None: nobody has asked for it yet.
+    pub fn running(&self) -> Option<Handle> {
+        self.0.lock().as_ref().map(|runtime| runtime.handle().clone())
+    }
+
     /// Ends its threads and aborts what still runs in them. A second stop has no effect.
     pub fn stop(&self) {
         let runtime = self.0.lock().take();
