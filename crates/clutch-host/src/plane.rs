@@ -139,6 +139,7 @@ impl Plane {
         let stats: Vec<_> = self.pools.all().iter().map(|(_, pool)| pool.stats()).collect();
         let mut all = figures::pools::of_pools(&stats);
         all.extend(self.histograms.get().into_iter().flat_map(|work| figures::pools::of_work(&work.read())));
+        all.extend(self.histograms.get().into_iter().flat_map(|work| figures::pools::of_tools(&work.tools())));
         all.extend(self.members().iter().flat_map(|member| member.figures()));
         all.push(figures::build_info());
         figures::render(all)

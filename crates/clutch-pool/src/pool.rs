@@ -49,7 +49,7 @@ pub use self::exchange::answer::{Answer, Part, Waker};
 pub use self::exchange::batch::Batch;
 pub use self::exchange::{Describe, Exchange, Input, Pause, QueueTime, Terms};
 use self::facts::OperatorActed;
-pub use self::histograms::Histograms;
+pub use self::histograms::{Histograms, ToolCalls};
 use self::links::Links;
 pub use self::links::Reader;
 pub use self::memory::{Memory, Weighed};

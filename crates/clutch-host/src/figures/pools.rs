@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clutch_pool::pool::{Health, Stats, WorkerView};
+use clutch_pool::pool::{Health, Stats, ToolCalls, WorkerView};
 use clutch_pool::telemetry::Durations;
 
 use super::{Figure, FigureValue, Histogram, Labels};
@@ -68,6 +68,27 @@ pub(crate) fn of_work(durations: &BTreeMap<(Arc<str>, &'static str), WorkDuratio
             let labels = vec![("pool", pool.to_string()), ("kind", (*kind).to_owned())];
             Figure { name, help, labels, value: FigureValue::Histogram(reading(both)) }
         })
+    });
+    figures.collect()
+}
+
+/// Calls by name, by pool and tool.
+pub(crate) fn of_tools(pools: &BTreeMap<Arc<str>, BTreeMap<Arc<str>, ToolCalls>>) -> Vec<Figure> {
+    let calls = pools.iter().flat_map(|(pool, tools)| tools.iter().map(move |(tool, calls)| (pool, tool, calls)));
+    let figures = calls.flat_map(|(pool, tool, calls)| {
+        let labels = vec![("pool", pool.to_string()), ("tool", tool.to_string())];
+        let run = Figure {
+            name: "tool_run_seconds",
+            help: "Time that calls of a tool ran, since the admin front started",
+            labels: labels.clone(),
+            value: FigureValue::Histogram((&calls.run).into()),
+        };
+        let failures = calls.failures.iter().map(move |(kind, count)| {
+            let mut labels = labels.clone();
+            labels.push(("kind", (*kind).to_owned()));
+            counter("tool_failures", "Calls of a tool that failed, since the admin front started", labels, *count)
+        });
+        std::iter::once(run).chain(failures)
     });
     figures.collect()
 }

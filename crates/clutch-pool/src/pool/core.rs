@@ -283,6 +283,7 @@ impl Core {
                 id,
                 kind: entry.work.kind.name(),
                 what: if is_named { self.functions.describe(entry) } else { String::new() },
+                tool: self.functions.tool(&entry.work),
                 nr,
                 pid,
                 queued_s: queued.as_secs_f64(),

@@ -13,11 +13,13 @@ crate::facts! {
         trace: Option<Arc<str>>,
     }
 
-    /// A worker has answered a piece of work. `run_s`: seconds in user code; `error`: the kind of the failure, if it failed.
+    /// A worker has answered a piece of work. `run_s`: seconds in user code; `error`: the kind of the failure, if it failed;
+    /// `tool`: the name of the tool, of a call by name.
     "work_finished" FINISHED WorkFinished {
         id: u64,
         kind: &'static str,
         what: String,
+        tool: Option<Arc<str>>,
         nr: u32,
         pid: i32,
         queued_s: f64,

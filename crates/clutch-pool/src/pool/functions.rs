@@ -1,11 +1,12 @@
 //! The functions that callers have named, and the numbers by which workers know them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use clutch_wire::Codec;
 
 use super::entry::Entry;
-use crate::work::FunctionId;
+use crate::work::{FunctionId, Work, WorkKind};
 
 /// A function that workers know by number.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct Function {
     pub(super) body: Vec<u8>,
     /// For people.
     pub(super) name: String,
+    /// The name, of a tool that is called by it.
+    tool: Option<Arc<str>>,
 }
 
 /// See the file's head.
@@ -34,7 +37,8 @@ impl Functions {
             return *id;
         }
         let id = self.functions.len() as FunctionId;
-        self.functions.push(Function { codec, body: body.to_vec(), name: name.to_owned() });
+        let tool = (codec == Codec::Name).then(|| name.into());
+        self.functions.push(Function { codec, body: body.to_vec(), name: name.to_owned(), tool });
         self.numbers.insert(key, id);
         id
     }
@@ -51,6 +55,12 @@ impl Functions {
     /// The version of Python that this work's code cannot go to.
     pub(super) fn foreign_to(&self, entry: &Entry) -> Option<&str> {
         self.foreign.as_deref().filter(|_| entry.work.by_value)
+    }
+
+    /// The tool that a call by name is for.
+    pub(super) fn tool(&self, work: &Work) -> Option<Arc<str>> {
+        let function = self.get(work.function).filter(|_| work.kind == WorkKind::CALL)?;
+        function.tool.clone()
     }
 
     /// Describes a piece of work for people.
