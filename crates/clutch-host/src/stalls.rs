@@ -14,8 +14,8 @@ use crate::figures::{Figure, FigureValue};
 use crate::plane::Member;
 use crate::warnings::Warnings;
 
-/// Interval of the timers.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of the timers: so much of a stall is not seen at most, and so often an idle dispatcher wakes for it.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Timers of a busy machine are late by less than this.
 const LEAST: Duration = Duration::from_millis(50);
