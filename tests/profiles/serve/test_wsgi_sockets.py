@@ -158,8 +158,15 @@ def test_half_a_response_is_broken_off(ask: Ask, service: Service) -> None:
     assert rest + read_to_end(client) == b"half"
 
 
-def test_what_is_no_response_is_500(ask: Ask, service: Service) -> None:
-    assert read_head(ask(service, "garbage"))[0].startswith(b"HTTP/1.1 500 ")
+@pytest.mark.parametrize("path", ["garbage", "length"])
+def test_what_is_no_response_is_500(ask: Ask, service: Service, path: str) -> None:
+    assert read_head(ask(service, path))[0].startswith(b"HTTP/1.1 500 ")
+
+
+def test_half_a_head_does_not_hide_why_there_is_no_more(ask: Ask, shape: Shape) -> None:
+    with serving(shape, "socket_apps:app", "auto", {"timeout_ms": 500}, workers=1) as service:
+        assert read_head(ask(service, "stuck"))[0].startswith(b"HTTP/1.1 504 ")
+        assert read_head(ask(service, "lost"))[0].startswith(b"HTTP/1.1 502 ")
 
 
 @pytest.mark.per_profile

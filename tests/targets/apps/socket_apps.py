@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -114,6 +115,27 @@ def cut(environ: Environ, _start: Start) -> Any:
 @route
 def garbage(environ: Environ, _start: Start) -> Any:
     environ["gunicorn.socket"].sendall(b"\x00hello\r\n\r\n")
+    return []
+
+
+@route
+def length(environ: Environ, _start: Start) -> Any:
+    environ["gunicorn.socket"].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nhi")
+    return []
+
+
+@route
+def lost(environ: Environ, _start: Start) -> Any:
+    """The worker dies before the head is whole."""
+    environ["gunicorn.socket"].sendall(b"HTTP/1.1 101 Swi")
+    os._exit(3)
+
+
+@route
+def stuck(environ: Environ, _start: Start) -> Any:
+    """Holds until the client leaves."""
+    environ["gunicorn.socket"].sendall(b"HTTP/1.1 101 Swi")
+    environ["gunicorn.socket"].recv(1)
     return []
 
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
+use clutch_pool::work::Outcome;
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sys;
 use hyper::ext::ReasonPhrase;
@@ -81,30 +82,42 @@ impl AppSocket {
 
     pub(super) async fn first(self, mut exchange: Exchange) -> First {
         let mut bytes = Vec::new();
-        let mut is_over = false;
+        // The end of the work.
+        let mut end = None;
         loop {
             tokio::select! {
                 biased;
-                count = self.read_some(&mut bytes), if !is_over || self.has_more() => match Head::read(&bytes) {
+                count = self.read_some(&mut bytes), if end.is_none() || self.has_more() => match Head::read(&bytes) {
                     Ok(Some(head)) => {
                         let rest = Bytes::copy_from_slice(&bytes[head.bytes..]);
                         let (read, write) = self.0.into_split();
-                        let from_app = FromApp { socket: read, exchange, is_over };
+                        let from_app = FromApp { socket: read, exchange, is_over: end.is_some() };
                         return First::Head(head.response, Tunnel { from_app, to_app: write, rest });
                     }
                     Err(why) => return First::Wrong(wrong(&bytes, why)),
                     Ok(None) if count == 0 && bytes.is_empty() => return First::Part(exchange.part().await, exchange),
-                    Ok(None) if count == 0 => return First::Wrong(wrong(&bytes, "it ends before its head does")),
+                    Ok(None) if count == 0 => break,
                     Ok(None) => {}
                 },
-                part = exchange.part(), if !is_over => {
+                part = exchange.part(), if end.is_none() => {
                     if bytes.is_empty() && !self.has_more() {
                         return First::Part(part, exchange);
                     }
-                    is_over = is_end(&exchange, &part);
+                    end = is_end(&exchange, &part).then_some(part);
                 }
-                else => return First::Wrong(wrong(&bytes, "it ends before its head does")),
+                else => break,
             }
+        }
+        // A worker that is lost closes its sockets before its loss is known here.
+        let end = match end {
+            Some(end) => end,
+            None => exchange.part().await,
+        };
+        match end {
+            Part::End(Outcome::Value(_)) | Part::Chunk(_) => {
+                First::Wrong(wrong(&bytes, "it ends before its head does"))
+            }
+            cut => First::Part(cut, exchange),
         }
     }
 
@@ -168,7 +181,8 @@ impl Head {
         Head::of(&parsed).map(|response| Some(Head { response, bytes: count })).ok_or("its head is not understood")
     }
 
-    /// None: there is a status or a header in it that nobody could send, or a body whose end only its parts tell.
+    /// None: there is a status or a header in it that nobody could send, a length that is none or is given twice, or a body
+    /// whose end only its parts tell.
     fn of(parsed: &httparse::Response<'_, '_>) -> Option<Response<AppBody>> {
         let mut response = Response::new(AppBody::from(Bytes::new()));
         *response.status_mut() = StatusCode::from_u16(parsed.code?).ok()?;
@@ -183,12 +197,22 @@ impl Head {
             let (name, value) = (HeaderName::try_from(line.name).ok()?, HeaderValue::from_bytes(line.value).ok()?);
             match name {
                 TRANSFER_ENCODING => return None,
+                // The HTTP library would drop the connection without a word.
+                CONTENT_LENGTH if response.headers().contains_key(CONTENT_LENGTH) || length(&value).is_none() => {
+                    return None;
+                }
                 CONNECTION | UPGRADE if !is_switch => {}
                 name => drop(response.headers_mut().append(name, value)),
             }
         }
         Some(response)
     }
+}
+
+/// Reads a Content-Length. None: it is not a number of bytes.
+fn length(value: &HeaderValue) -> Option<u64> {
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok()
 }
 
 /// What an app writes on its socket. It ends with the work, whoever else has a copy of the socket.
@@ -403,7 +427,7 @@ pub(super) fn answer(
         return response;
     }
     let has_body = !matches!(response.status().as_u16(), 204 | 304);
-    let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = response.headers().get(CONTENT_LENGTH).and_then(length);
     *response.body_mut() = AppBody::Written(Box::new(tunnel.into_body(if has_body { length } else { Some(0) })));
     response
 }
@@ -440,6 +464,11 @@ mod tests {
         let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
         for bytes in [b"\x81\x02hi".to_vec(), b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), endless, chunked] {
             assert!(Head::read(&bytes).is_err());
+        }
+        let with_length = |line: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {line}\r\n\r\nhi");
+        assert!(Head::read(with_length("2").as_bytes()).is_ok());
+        for line in ["+2", "two", "", "2, 2", "2\r\nContent-Length: 2", "18446744073709551616"] {
+            assert!(Head::read(with_length(line).as_bytes()).is_err(), "{line}");
         }
         assert!(wrong(b"\x81\x02hi", "its head is malformed").ends_with("\\u{2}hi"));
     }
