@@ -147,7 +147,7 @@ def document_of(problem: HttpProblem) -> bytes:
         "status": int(problem.status),
         "detail": _cut(problem.detail),
     }
-    head = json.dumps(own, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    head = json.dumps(own, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     return head if members == b"{}" else head[:-1] + b"," + members[1:]
 
 

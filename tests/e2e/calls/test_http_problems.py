@@ -74,6 +74,16 @@ def test_members_are_what_results_may_be(server: Server) -> None:
     }
 
 
+def test_members_arrive_as_they_are(server: Server) -> None:
+    deep: list[Any] = []
+    for _ in range(150):
+        deep = [deep]
+    members = {"nr": 2**70, "deep": deep}
+    found = server.call("problem", {"status": 404, "members": members})
+    assert found.status == 404
+    assert {name: found.json[name] for name in members} == members
+
+
 @pytest.mark.parametrize(
     ("status", "members", "what"),
     [

@@ -10,7 +10,7 @@ use clutch_pool::work::{Expired, Refusal};
 use clutch_wire::Failure;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::account::Fate;
@@ -40,6 +40,19 @@ pub(crate) struct Problem {
     members: Map<String, Value>,
     #[serde(skip)]
     header: Option<(HeaderName, Cow<'static, str>)>,
+    /// The document as a tool has written it, which is all of it. None: it has not.
+    #[serde(skip)]
+    own: Option<Vec<u8>>,
+}
+
+/// Members of a document that a tool has written; it may have others.
+#[derive(Deserialize)]
+struct OwnProblem {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    detail: String,
 }
 
 impl Problem {
@@ -52,6 +65,7 @@ impl Problem {
             detail: detail.to_string(),
             members: Map::new(),
             header: None,
+            own: None,
         })
     }
 
@@ -215,19 +229,13 @@ impl Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", "it is not JSON")
     }
 
-    /// The problem that a tool has described itself (`clutch.HttpProblem`). None: it has not.
+    /// The problem that a tool has described itself (`clutch.HttpProblem`), passed on as it is written: to read it would
+    /// round large numbers, and bound how deep its members are. None: it has not.
     fn own(document: &[u8]) -> Option<Box<Problem>> {
-        let mut members: Map<String, Value> = serde_json::from_slice(document).ok()?;
-        let mut text = |name: &str| match members.remove(name) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        let (kind, title, detail) = (text("type")?, text("title")?, text("detail")?);
-        let status = members.remove("status").and_then(|status| u16::try_from(status.as_u64()?).ok())?;
-        let (reason, title) = ("raised", title.into());
-        (400..600)
-            .contains(&status)
-            .then(|| Box::new(Problem { kind, reason, title, status, detail, members, header: None }))
+        let OwnProblem { kind, title, status, detail } = serde_json::from_slice(document).ok()?;
+        let (reason, title, own) = ("raised", title.into(), Some(document.to_vec()));
+        let problem = Problem { kind, reason, title, status, detail, members: Map::new(), header: None, own };
+        (400..600).contains(&status).then(|| Box::new(problem))
     }
 
     /// Describes a failure of the work to its caller.
@@ -327,7 +335,7 @@ impl Problem {
 
     pub(crate) fn document(&self) -> Vec<u8> {
         // Strings and JSON values always serialise.
-        serde_json::to_vec(self).unwrap_or_default()
+        self.own.clone().unwrap_or_else(|| serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub(crate) fn response(&self) -> Response<Body> {
@@ -388,6 +396,18 @@ mod tests {
         assert_eq!(here["detail"], "ValueError: no");
         assert_eq!(here["traceback"], "Traceback …");
         assert!(parsed(&Problem::of_failure(&failure, false)).get("traceback").is_none());
+    }
+
+    #[test]
+    fn a_problem_of_a_tools_own_is_passed_on_as_it_is_written() {
+        let deep = ["[".repeat(1000), "]".repeat(1000)].concat();
+        let members = format!(r#""nr":1180591620717411303424,"deep":{deep},"a":1"#);
+        let given = format!(r#"{{"type":"urn:x","title":"T","status":404,"detail":"d",{members}}}"#);
+        let problem = Problem::own(given.as_bytes()).expect("a problem");
+        assert_eq!((problem.status, String::from_utf8_lossy(&problem.document()).as_ref()), (404, given.as_str()));
+        for wrong in ["", "{}", &given.replace("404", "200"), &given.replace("404", "600"), &given[..given.len() - 1]] {
+            assert!(Problem::own(wrong.as_bytes()).is_none(), "{wrong}");
+        }
     }
 
     #[test]
