@@ -145,8 +145,9 @@ def test_100_continue_comes_when_the_app_reads(service: Service) -> None:
 
 
 @pytest.mark.per_profile
-def test_the_head_of_an_event_stream_does_not_wait_for_an_event(service: Service, rendezvous: Rendezvous) -> None:
-    lines = service.get("/late_event", port=rendezvous.port).makefile("rb")
+@pytest.mark.parametrize("path", ["/late_event", "/late_part", "/late_part_after_a_wait"])
+def test_a_head_does_not_wait_for_a_late_part(service: Service, rendezvous: Rendezvous, path: str) -> None:
+    lines = service.get(path, port=rendezvous.port).makefile("rb")
     started = rendezvous.guest()
     assert lines.readline() == b"HTTP/1.1 200 OK\r\n"
     started.let_go()

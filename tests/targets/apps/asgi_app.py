@@ -164,6 +164,21 @@ async def late_event(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @route
+async def late_part(scope: Scope, receive: Receive, send: Send) -> None:
+    """A response whose first part comes when somebody lets it."""
+    await start(send, 200)
+    await meet_async(int(query(scope)["port"]), "started")
+    await send({"type": "http.response.body", "body": b"data: 1\n"})
+
+
+@route
+async def late_part_after_a_wait(scope: Scope, receive: Receive, send: Send) -> None:
+    """The same, started in a later step of its coroutine."""
+    await asyncio.sleep(0)
+    await late_part(scope, receive, send)
+
+
+@route
 async def answers_again(scope: Scope, receive: Receive, send: Send) -> None:
     """Returns a second response once the client of its event stream has gone, as endpoints of MCP's SDK do."""
     port = int(query(scope)["port"])

@@ -166,6 +166,11 @@ impl Response {
         self.phase != Phase::Waiting
     }
 
+    /// Returns whether the head waits for the first part of the body.
+    pub fn has_head(&self) -> bool {
+        matches!(self.phase, Phase::Started(_))
+    }
+
     pub fn is_whole(&self) -> bool {
         self.phase == Phase::Whole
     }

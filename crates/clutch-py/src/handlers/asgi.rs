@@ -1,5 +1,6 @@
 //! Requests for ASGI apps, and their WebSockets.
 
+mod late_heads;
 mod messages;
 mod request;
 mod scope;
@@ -19,6 +20,6 @@ impl Eager for Requests<Request> {
     }
 
     fn leave_first_step(&self, py: Python<'_>, work: &Prepared) -> PyResult<()> {
-        work.state::<Request>(py)?.get().leave_first_step()
+        Request::leave_first_step(work.state::<Request>(py)?)
     }
 }

@@ -19,7 +19,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use super::messages::{dict_of, header_lines, http_request, item};
-use super::{scope, websocket};
+use super::{late_heads, scope, websocket};
 use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
@@ -152,15 +152,19 @@ impl Request {
     }
 
     /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
-    pub fn leave_first_step(&self) -> PyResult<()> {
-        let mut state = self.state.lock();
+    pub fn leave_first_step(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let mut state = this.state.lock();
         state.in_first_step = false;
-        let held = state.held.take();
+        let (held, has_head) = (state.held.take(), state.response.has_head());
         drop(state);
-        let link = self.link.get();
+        if has_head {
+            return late_heads::send_late(slf);
+        }
+        let link = this.link.get();
         // After the end of the work nobody takes it any more.
-        let held = held.filter(|_| link.streams.with(self.id, |_| ()).is_some());
-        held.map_or(Ok(()), |payload| Ok(link.sender.put_chunk(self.id, &payload)?))
+        let held = held.filter(|_| link.streams.with(this.id, |_| ()).is_some());
+        held.map_or(Ok(()), |payload| Ok(link.sender.put_chunk(this.id, &payload)?))
     }
 
     // ---- receiving
@@ -315,12 +319,26 @@ impl Request {
         Ok(has_room)
     }
 
-    /// The head of a response goes with its first part, but that of an event stream at once: the first event may be far,
-    /// and until the head comes a client does not know that it is connected.
+    /// The head of a response goes with its first part, if that comes soon; that of an event stream at once: the first
+    /// event may be far, and until the head comes a client does not know that it is connected.
     fn start_http(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
         slf.get().start(message)?;
-        let is_event_stream = slf.get().state.lock().response.is_event_stream();
-        if is_event_stream { Self::put_body(slf, &[], true) } else { Ok(true) }
+        let state = slf.get().state.lock();
+        let (is_event_stream, in_first_step) = (state.response.is_event_stream(), state.in_first_step);
+        drop(state);
+        if is_event_stream {
+            return Self::put_body(slf, &[], true);
+        }
+        if !in_first_step {
+            late_heads::send_late(slf)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends the head now, unless it has gone.
+    pub fn send_head(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let has_head = slf.get().state.lock().response.has_head();
+        if has_head { Self::put_body(slf, &[], true).map(|_| ()) } else { Ok(()) }
     }
 
     fn send_http(slf: &Bound<'_, Request>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
