@@ -127,7 +127,8 @@ def check_kind(problem: HttpProblem | type[HttpProblem]) -> None:
         raise ValueError(f"{name} has {given}: allowed are {STATUS_MIN} to {STATUS_MAX}")
     if not isinstance(kind, str) or not TYPE.fullmatch(kind):
         allowed = "a URI such as 'urn:shop:no-user', up to 500 visible ASCII characters"
-        raise ValueError(f"{name} has the type {str(kind)[:100]!r}: allowed is {allowed}")
+        hint = "; a sentence is the detail: HttpProblem(404, detail=…)" if " " in str(kind) else ""
+        raise ValueError(f"{name} has the type {str(kind)[:100]!r}: allowed is {allowed}{hint}")
 
 
 def document_of(problem: HttpProblem) -> bytes:

@@ -57,7 +57,7 @@ def test_pickling_keeps_all_whatever_the_constructor_takes() -> None:
         ((600,), {}, "status 600"),
         ((True,), {}, "status True"),
         (("404",), {}, "status '404'"),
-        ((404, "no user"), {}, "has the type 'no user'"),
+        ((404, "no user"), {}, "has the type 'no user'.*a sentence is the detail: "),
         ((404, ""), {}, "has the type ''"),
         ((404, "x" * 501), {}, "up to 500 visible ASCII"),
         ((404, "urn:a", 7), {}, "the detail 7 of a problem: allowed is text"),

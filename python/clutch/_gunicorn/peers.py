@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clutch._gunicorn.settings import PROMETHEUS, RUSTLS, SETTING_OF, Refused
+from clutch.errors import ConfigError, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class WithoutEffect:
 
 ADDRESS_FLAGS = {"--host": "HOST", "--port": "PORT", "--uds": "PATH", "--fd": "N"}
 """Together an address: see `address_of`."""
+PORT_MAX = 65_535
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 
@@ -162,12 +164,21 @@ OF_OTHERS = (
 
 
 def address_of(flags: Mapping[str, str]) -> str | None:
-    """The address that `--host`, `--port`, `--uds` or `--fd` tell, as a setting has it."""
+    """The address that `--host`, `--port`, `--uds` or `--fd` tell, as a setting has it.
+
+    Raises `ConfigError` for what is no port.
+    """
+    if (port := flags.get("--port")) is not None and not is_port(port):
+        raise ConfigError(problems=[Problem("--port", "invalid value", repr(port), f"0 to {PORT_MAX}; 0: a free one")])
     if "--uds" in flags:
         return f"unix:{flags['--uds']}"
     if "--fd" in flags:
         return f"fd://{flags['--fd']}"
     return host_and_port(flags.get("--host"), flags.get("--port")) if flags else None
+
+
+def is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(PORT_MAX)) and int(text) <= PORT_MAX
 
 
 def host_and_port(host: str | None, port: str | int | None) -> str:

@@ -78,6 +78,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def _file_name(value: Any) -> str:
+    """A bare number is a port, as `-p` of other servers."""
+    if _text(value).isdecimal():
+        raise ValueError
+    return value
+
+
 def _class_name(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _text(value)
 
@@ -137,6 +144,7 @@ AMOUNT = count(1)
 AMOUNT_OR_0 = count(0)
 SECONDS = Kind("seconds", 'seconds as a number, or text such as "30s"; 0: none', _seconds)
 TEXT = Kind("text", "text that is not empty", _text)
+FILE = Kind("file", "a file; not a bare number: --port N sets the port, ./N is a file", _file_name)
 CLASS = Kind("class", "text that is not empty", _class_name)
 LIST = Kind("list", "texts, separated by commas", _comma_separated)
 VARIABLES = Kind("variables", "NAME=VALUE", _variables)
@@ -263,7 +271,7 @@ SETTINGS = (
     Setting("raw_env", ("-e", "--env"), VARIABLES,
            "Set an environment variable, NAME=VALUE, in the workers. May be repeated.", many=True),
     Setting("proc_name", ("-n", "--name"), TEXT, "Name of the pool, in logs and metrics. [default: web]"),
-    Setting("pidfile", ("-p", "--pid"), TEXT, "Write the process id to this file; removed at exit."),
+    Setting("pidfile", ("-p", "--pid"), FILE, "Write the process id to this file; removed at exit."),
     Setting("pythonpath", ("--pythonpath",), LIST, "Folders to add to sys.path, separated by commas."),
     Setting("check_config", ("--check-config",), FLAG, "Check the configuration and exit.", bare=True),
     Setting("wsgi_app", (), TEXT, "The app, if the command line names none."),

@@ -97,7 +97,8 @@ class Commands(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             from clutch.config.layers import nearest
 
-            near = KNOWN_ELSEWHERE.get(name) or nearest(name, COMMANDS)
+            is_app = ":" in name or name.endswith(".py")
+            near = f"serve {name.replace('.py', '')}" if is_app else KNOWN_ELSEWHERE.get(name) or nearest(name, COMMANDS)
             hint = f"; did you mean: clutch {near}" if near else f"; commands: {', '.join(COMMANDS)}"
             ctx.fail(f"no command '{name}'{hint}")
         return super().resolve_command(ctx, args)

@@ -649,6 +649,19 @@ def test_flags_that_mean_the_same_are_taken(theirs: str, ours: str) -> None:
     assert {name: given.value for name, given in found.items()} == {name: one.value for name, one in expected.items()}
 
 
+@pytest.mark.parametrize("port", ["abc", "-1", "65536", "٣", "9" * 5000])
+def test_a_port_is_a_number(port: str) -> None:
+    done = clutch("a:b", "--check-config", "--port", port)
+    assert (done.exit_code, "--port: invalid value" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_bare_number_is_no_file_for_the_process_id() -> None:
+    """`-p` is the port in hypercorn and daphne."""
+    done = clutch("a:b", "--check-config", "-p", "8080")
+    assert (done.exit_code, "--port N sets the port" in done.stderr) == (2, True), done.stderr
+    assert layers_of("-p ./8080").value("pidfile") == "./8080"
+
+
 def test_a_flag_and_its_flag_are_not_both_given() -> None:
     for flags, words in (
         ("-b :1 --port 2", "--port is the same as --bind: give one of them"),

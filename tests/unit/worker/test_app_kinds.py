@@ -10,6 +10,27 @@ import pytest
 from clutch._worker.handlers.app import find, kind_of
 from clutch.errors import ConfigError
 
+class Opaque:
+    """Forwards all that it is called with, as objects of Dash do."""
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__.update(held)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+class Maker:
+    def __init__(self) -> None:
+        self.app = Opaque()
+
+    def http_app(self, path: str = "/") -> Any:
+        raise NotImplementedError
+
+    def mount_app(self, app: Any) -> None:
+        raise NotImplementedError
+
+
 SEEN = [(kind, name) for kind, forms in app_forms.FORMS.items() if kind is not None for name in forms]
 
 
@@ -22,6 +43,26 @@ def test_an_app_is_known_by_its_form(kind: Any, name: str) -> None:
 def test_a_form_that_tells_nothing_is_an_error_that_names_the_option(name: str) -> None:
     with pytest.raises(ConfigError, match=r'interface = "asgi", "asgi2" or "wsgi"'):
         kind_of(app_forms.UNSEEN[name])
+
+
+@pytest.mark.parametrize("name", ["app", "asgi_app", "server"])
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_an_object_that_takes_anything_is_judged_by_the_app_that_it_holds(kind: Any, name: str) -> None:
+    for app in app_forms.FORMS[kind].values():
+        assert kind_of(Opaque(**{name: Opaque(**{name: app})})) == kind
+
+
+def test_objects_that_hold_each_other_tell_nothing() -> None:
+    app = Opaque()
+    app.app = app
+    with pytest.raises(ConfigError, match="cannot be seen"):
+        kind_of(app)
+
+
+def test_an_object_that_makes_or_holds_apps_is_answered_with_them() -> None:
+    for found, words in ((Maker(), "; did you mean 'shop:mcp.http_app()' or 'shop:mcp.app'?"), (3, "factory of one$")):
+        with pytest.raises(ConfigError, match=words.replace("?", r"\?").replace("()", r"\(\)")):
+            find("shop:mcp", found, is_factory=False)
 
 
 @pytest.mark.parametrize("name", app_forms.TOOLS)

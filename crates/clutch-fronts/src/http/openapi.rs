@@ -334,8 +334,10 @@ fn problem() -> Value {
 
 /// The paths that tell of tools.
 fn listings() -> [(String, Path<'static>); 2] {
-    let schema =
-        |member: &str| json!({ "type": "object", "required": [member], "properties": { member: { "type": "array" } } });
+    let schema = |member: &str| {
+        let items = json!({ "type": "array", "items": { "type": "object", "additionalProperties": true } });
+        json!({ "type": "object", "required": [member], "properties": { member: items } })
+    };
     let operation = |id: &str, summary: &str, member: &str, parameters: Value| {
         let content = json!({ "application/json": { "schema": schema(member) } });
         let responses = json!({

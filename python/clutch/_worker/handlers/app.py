@@ -22,6 +22,11 @@ from clutch.tools import options_of
 NAMES = ("app", "application")
 """Names of the app in a module, if the target names none."""
 
+HOLDERS = (*NAMES, "asgi_app", "wsgi_app", "server")
+"""Attributes by which a wrapper, or another object that is no app itself, holds its app."""
+WRAPPERS_MAX = 10
+HINTS_MAX = 3
+
 NOT_MAPPINGS = frozenset({"int", "float", "complex", "bool", "str", "bytes", "list", "List", "tuple", "set", "None"})
 """Names of types that neither a scope nor an environ can be."""
 
@@ -78,15 +83,38 @@ def find(target: str, found: Any, is_factory: bool) -> Any:
     if not callable(found):
         raise ConfigError(
             f"target {target!r} is {found!r}, which is not callable: neither an ASGI or WSGI app nor a factory of one"
+            f"{hint_of_apps(target, found)}"
         )
     return found
+
+
+def hint_of_apps(target: str, found: Any) -> str:
+    """Returns what to name instead of an object that makes or holds apps, as those of FastMCP do."""
+    module, colon, name = target.partition(":")
+    if not colon:
+        return ""
+    methods = [(one, getattr(type(found), one)) for one in dir(type(found)) if is_like_app(one)]
+    makers = [f"{one}()" for one, method in methods if callable(method) and positional(method)[0] <= 1]
+    held = [one for one, value in getattr(found, "__dict__", {}).items() if is_like_app(one) and callable(value)]
+    likely = [f"'{module}:{name}.{one}'" for one in [*makers, *held][:HINTS_MAX]]
+    return f"; did you mean {' or '.join(likely)}?" if likely else ""
+
+
+def is_like_app(name: str) -> bool:
+    return not name.startswith("_") and (name in HOLDERS or name.endswith("_app"))
 
 
 def kind_of(app: Any) -> str:
     """`asgi`, `asgi2` or `wsgi`, by how it is called: with three arguments and awaited, with one, or with two.
 
-    Raises ConfigError where that cannot be seen, and for a function that is none of them.
+    An object that takes any arguments is judged by the app that it holds. Raises ConfigError where that cannot be seen,
+    and for a function that is none of them.
     """
+    for _ in range(WRAPPERS_MAX):
+        held = held_by(app)
+        if held is None:
+            break
+        app = held
     refuse_plain_function(app)
     if inspect.isclass(app):
         # Of ASGI 2: it is made of a scope, and what is made is awaited.
@@ -103,6 +131,16 @@ def kind_of(app: Any) -> str:
             "--factory"
         )
     return kind
+
+
+def held_by(app: Any) -> Any:
+    """Returns the app that one forwards all its arguments to, if that can be seen, as of Dash; None otherwise."""
+    if inspect.isclass(app) or inspect.isroutine(app) or asgi.is_coroutine_function(app):
+        return None
+    required, takes_more = positional(app)
+    if required or not takes_more:
+        return None
+    return next((held for name in HOLDERS if callable(held := getattr(app, name, None))), None)
 
 
 def refuse_factory(app: Any) -> None:

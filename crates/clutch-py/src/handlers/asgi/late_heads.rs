@@ -10,16 +10,21 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::request::Request;
 use crate::link::native_future::running_loop;
 
 /// Time that a head waits for the first part of its body. Until then an app that raises gets a 500.
 const HEAD_DELAY: Duration = Duration::from_millis(10);
 
+/// A request, and what sends its head unless it has gone with the first part by then.
+pub struct LateHead {
+    pub request: Py<PyAny>,
+    pub send: fn(&Bound<'_, PyAny>) -> PyResult<()>,
+}
+
 /// Requests that have started a response on a loop, the oldest first. While there are any, a timer of the loop runs.
 struct LateHeads {
     event_loop: Py<PyAny>,
-    waiting: VecDeque<(Instant, Py<Request>)>,
+    waiting: VecDeque<(Instant, LateHead)>,
 }
 
 thread_local! {
@@ -29,20 +34,19 @@ thread_local! {
 }
 
 enum Next {
-    Due(Py<Request>),
+    Due(LateHead),
     In(Duration),
     Nothing,
 }
 
-/// Sends the head of this request, unless it has gone with the first part by then. Does nothing where no loop runs.
-pub fn send_late(request: &Bound<'_, Request>) -> PyResult<()> {
-    let Ok(event_loop) = running_loop(request.py()) else { return Ok(()) };
-    let entry = (Instant::now(), request.clone().unbind());
-    if push(&event_loop, entry) { call_later(&event_loop, HEAD_DELAY) } else { Ok(()) }
+/// Sends this head after [`HEAD_DELAY`]. Does nothing where no loop runs.
+pub fn send_late(py: Python<'_>, head: LateHead) -> PyResult<()> {
+    let Ok(event_loop) = running_loop(py) else { return Ok(()) };
+    if push(&event_loop, (Instant::now(), head)) { call_later(&event_loop, HEAD_DELAY) } else { Ok(()) }
 }
 
 /// Returns whether the loop needs a timer.
-fn push(event_loop: &Bound<'_, PyAny>, entry: (Instant, Py<Request>)) -> bool {
+fn push(event_loop: &Bound<'_, PyAny>, entry: (Instant, LateHead)) -> bool {
     let (is_first, replaced) = LATE.with_borrow_mut(|late| {
         if let Some(late) = late.as_mut().filter(|late| late.event_loop.is(event_loop)) {
             late.waiting.push_back(entry);
@@ -61,7 +65,7 @@ fn next_of(event_loop: &Bound<'_, PyAny>) -> Next {
         let Some(late) = late.as_mut().filter(|late| late.event_loop.is(event_loop)) else { return Next::Nothing };
         match late.waiting.front().map(|(since, _)| HEAD_DELAY.saturating_sub(since.elapsed())) {
             None => Next::Nothing,
-            Some(Duration::ZERO) => late.waiting.pop_front().map_or(Next::Nothing, |(_, request)| Next::Due(request)),
+            Some(Duration::ZERO) => late.waiting.pop_front().map_or(Next::Nothing, |(_, head)| Next::Due(head)),
             Some(delay) => Next::In(delay),
         }
     })
@@ -77,7 +81,7 @@ impl SendLateHeads {
         let event_loop = running_loop(py)?;
         loop {
             match next_of(&event_loop) {
-                Next::Due(request) => Request::send_head(request.bind(py))?,
+                Next::Due(head) => (head.send)(head.request.bind(py))?,
                 Next::In(delay) => return call_later(&event_loop, delay),
                 Next::Nothing => return Ok(()),
             }

@@ -18,8 +18,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
+use super::late_heads::{self, LateHead};
 use super::messages::{dict_of, header_lines, http_request, item};
-use super::{late_heads, scope, websocket};
+use super::{scope, websocket};
 use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
@@ -159,7 +160,7 @@ impl Request {
         let (held, has_head) = (state.held.take(), state.response.has_head());
         drop(state);
         if has_head {
-            return late_heads::send_late(slf);
+            return Self::send_head_late(slf);
         }
         let link = this.link.get();
         // After the end of the work nobody takes it any more.
@@ -330,13 +331,18 @@ impl Request {
             return Self::put_body(slf, &[], true);
         }
         if !in_first_step {
-            late_heads::send_late(slf)?;
+            Self::send_head_late(slf)?;
         }
         Ok(true)
     }
 
+    fn send_head_late(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let send = |request: &Bound<'_, PyAny>| Self::send_head(request.cast::<Request>()?);
+        late_heads::send_late(slf.py(), LateHead { request: slf.clone().into_any().unbind(), send })
+    }
+
     /// Sends the head now, unless it has gone.
-    pub fn send_head(slf: &Bound<'_, Self>) -> PyResult<()> {
+    fn send_head(slf: &Bound<'_, Self>) -> PyResult<()> {
         let has_head = slf.get().state.lock().response.has_head();
         if has_head { Self::put_body(slf, &[], true).map(|_| ()) } else { Ok(()) }
     }
