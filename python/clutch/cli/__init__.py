@@ -98,7 +98,9 @@ class Commands(click.Group):
             from clutch.config.layers import nearest
 
             is_app = ":" in name or name.endswith(".py")
-            near = f"serve {name.replace('.py', '')}" if is_app else KNOWN_ELSEWHERE.get(name) or nearest(name, COMMANDS)
+            near = (
+                f"serve {name.replace('.py', '')}" if is_app else KNOWN_ELSEWHERE.get(name) or nearest(name, COMMANDS)
+            )
             hint = f"; did you mean: clutch {near}" if near else f"; commands: {', '.join(COMMANDS)}"
             ctx.fail(f"no command '{name}'{hint}")
         return super().resolve_command(ctx, args)

@@ -32,7 +32,14 @@ def test_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("status", "clutch ps"), ("restart", "clutch reload"), ("stpo", "clutch stop"), ("a.b:app", "clutch serve a.b:app"), ("main.py", "clutch serve main")]
+    ("given", "meant"),
+    [
+        ("status", "clutch ps"),
+        ("restart", "clutch reload"),
+        ("stpo", "clutch stop"),
+        ("a.b:app", "clutch serve a.b:app"),
+        ("main.py", "clutch serve main"),
+    ],
 )
 def test_a_command_of_another_tool_is_answered_with_ours(given: str, meant: str) -> None:
     done = clutch(given)

@@ -10,6 +10,7 @@ import pytest
 from clutch._worker.handlers.app import find, kind_of
 from clutch.errors import ConfigError
 
+
 class Opaque:
     """Forwards all that it is called with, as objects of Dash do."""
 
@@ -54,7 +55,7 @@ def test_an_object_that_takes_anything_is_judged_by_the_app_that_it_holds(kind: 
 
 def test_objects_that_hold_each_other_tell_nothing() -> None:
     app = Opaque()
-    app.app = app
+    app.__dict__["app"] = app
     with pytest.raises(ConfigError, match="cannot be seen"):
         kind_of(app)
 

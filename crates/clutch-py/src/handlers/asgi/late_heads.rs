@@ -53,7 +53,7 @@ fn push(event_loop: &Bound<'_, PyAny>, entry: (Instant, LateHead)) -> bool {
             return (late.waiting.len() == 1, None);
         }
         let fresh = LateHeads { event_loop: event_loop.clone().unbind(), waiting: VecDeque::from([entry]) };
-        (true, std::mem::replace(&mut **late, Some(fresh)))
+        (true, late.replace(fresh))
     });
     // It may be the last to know its loop.
     drop(replaced);
