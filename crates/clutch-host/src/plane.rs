@@ -129,7 +129,7 @@ impl Plane {
         self.histograms.get_or_init(|| {
             let histograms = Arc::<Histograms>::default();
             let sink: Arc<dyn Sink> = histograms.clone();
-            self.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED);
+            self.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED.and(Scope::INCIDENTS));
             histograms
         });
     }

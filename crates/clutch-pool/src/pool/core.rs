@@ -346,7 +346,8 @@ impl Core {
             let Some(entry) = self.machine.body_mut(id) else { continue };
             if item_ran {
                 entry.items.push_failure(failure);
-                self.telemetry.emit(|| WorkLost { id });
+                let tool = self.functions.tool(&entry.work);
+                self.telemetry.emit(|| WorkLost { id, tool });
             }
             let is_batch = entry.work.items > 0;
             match entry.has_items_left() {
@@ -526,7 +527,8 @@ impl Core {
             Verdict::Draining => Refusal::Draining { pool: name() },
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
-                self.telemetry.emit(|| WorkExpired { id, at: at.as_str().to_owned() });
+                let tool = self.functions.tool(&work.entry.work);
+                self.telemetry.emit(|| WorkExpired { id, at: at.as_str().to_owned(), tool });
                 let (what, after) =
                     (self.functions.describe(work.entry), work.now.saturating_duration_since(work.since));
                 Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
@@ -547,7 +549,8 @@ impl Core {
             Verdict::Failing if self.excuses.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {
-                    self.telemetry.emit(|| WorkLost { id });
+                    let tool = self.functions.tool(&work.entry.work);
+                    self.telemetry.emit(|| WorkLost { id, tool });
                 }
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
                 let known = if verdict == Verdict::Failing { &self.excuses.failing } else { &self.excuses.lost };

@@ -33,7 +33,7 @@ crate::facts! {
     "work_taken_back" INCIDENTS WorkTakenBack { id: u64 }
 
     /// The deadline of a piece of work has passed. `at`: where it was.
-    "work_expired" INCIDENTS WorkExpired { id: u64, at: String }
+    "work_expired" INCIDENTS WorkExpired { id: u64, at: String, tool: Option<Arc<str>> }
 
     /// A caller or an operator has cancelled a piece of work.
     "work_cancelled" INCIDENTS WorkCancelled { id: u64 }
@@ -42,7 +42,7 @@ crate::facts! {
     "work_drained" INCIDENTS WorkDrained { id: u64 }
 
     /// A worker died while it ran this work.
-    "work_lost" INCIDENTS WorkLost { id: u64 }
+    "work_lost" INCIDENTS WorkLost { id: u64, tool: Option<Arc<str>> }
 
     /// Work that has killed `deaths` workers is not run again. `job`: its id, if it is an attempt of a job.
     "work_poisoned" LIVES WorkPoisoned { id: u64, deaths: u32, what: String, job: Option<String> }

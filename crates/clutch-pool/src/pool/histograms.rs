@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clutch_wire::sync::Mutex;
 
-use super::facts::WorkFinished;
+use super::facts::{WorkExpired, WorkFinished, WorkLost};
 use crate::telemetry::{Durations, EventRecord, Sink};
 
 /// Most tools of a pool with figures of their own, and the name of all others.
@@ -17,6 +17,10 @@ const OTHER_TOOLS: &str = "other";
 
 /// The kind of the failure of a call whose name the target does not have.
 const NO_SUCH_TOOL: &str = "no_such_tool";
+
+/// Those of calls that no worker has answered.
+const DEADLINE: &str = "deadline";
+const WORKER_LOST: &str = "worker_lost";
 
 /// Time in the queue, and in user code.
 type Pair = (Durations, Durations);
@@ -51,12 +55,13 @@ impl Histograms {
         self.tools.lock().clone()
     }
 
-    fn count_call(&self, pool: &Arc<str>, tool: &Arc<str>, run_s: f64, error: Option<&'static str>) {
+    /// `run_s`: None where its worker has not told.
+    fn count_call(&self, pool: &Arc<str>, tool: &Arc<str>, run_s: Option<f64>, error: Option<&'static str>) {
         let mut pools = self.tools.lock();
         let tools = pools.entry(pool.clone()).or_default();
         let is_own = error != Some(NO_SUCH_TOOL) && (tools.len() < TOOLS_MAX || tools.contains_key(tool));
         let calls = tools.entry(if is_own { tool.clone() } else { OTHER_TOOLS.into() }).or_default();
-        calls.run.add(run_s);
+        run_s.into_iter().for_each(|run_s| calls.run.add(run_s));
         if let Some(error) = error {
             *calls.failures.entry(error).or_default() += 1;
         }
@@ -67,12 +72,16 @@ impl Sink for Histograms {
     fn event(&self, event: &EventRecord<'_>) {
         if let Some(WorkFinished { kind, tool, queued_s, run_s, error, .. }) = event.get() {
             if let Some(tool) = tool {
-                self.count_call(event.pool, tool, *run_s, *error);
+                self.count_call(event.pool, tool, Some(*run_s), *error);
             }
             let mut all = self.kinds.lock();
             let (queued, run) = all.entry((event.pool.clone(), kind)).or_default();
             queued.add(*queued_s);
             run.add(*run_s);
+        } else if let Some(WorkExpired { tool: Some(tool), .. }) = event.get() {
+            self.count_call(event.pool, tool, None, Some(DEADLINE));
+        } else if let Some(WorkLost { tool: Some(tool), .. }) = event.get() {
+            self.count_call(event.pool, tool, None, Some(WORKER_LOST));
         }
     }
 }
@@ -84,9 +93,9 @@ mod tests {
     #[test]
     fn calls_are_counted_by_tools_that_there_are() {
         let (histograms, pool) = (Histograms::default(), Arc::<str>::from("api"));
-        histograms.count_call(&pool, &"add".into(), 0.5, None);
-        histograms.count_call(&pool, &"add".into(), 0.25, Some("raised"));
-        histograms.count_call(&pool, &"ad".into(), 0.0, Some(NO_SUCH_TOOL));
+        histograms.count_call(&pool, &"add".into(), Some(0.5), None);
+        histograms.count_call(&pool, &"add".into(), Some(0.25), Some("raised"));
+        histograms.count_call(&pool, &"ad".into(), Some(0.0), Some(NO_SUCH_TOOL));
         let tools = &histograms.tools()[&pool];
         assert_eq!(tools.keys().map(|name| &**name).collect::<Vec<_>>(), ["add", OTHER_TOOLS]);
         assert_eq!((tools["add"].run.count(), tools["add"].run.sum), (2, 0.75));
@@ -97,7 +106,7 @@ mod tests {
     fn there_are_no_more_figures_than_tools_max() {
         let (histograms, pool) = (Histograms::default(), Arc::<str>::from("api"));
         for nr in 0..TOOLS_MAX + 10 {
-            histograms.count_call(&pool, &nr.to_string().into(), 0.1, None);
+            histograms.count_call(&pool, &nr.to_string().into(), Some(0.1), None);
         }
         let tools = &histograms.tools()[&pool];
         assert_eq!((tools.len(), tools[OTHER_TOOLS].run.count()), (TOOLS_MAX + 1, 10));

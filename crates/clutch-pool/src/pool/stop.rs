@@ -92,7 +92,8 @@ impl Core {
             worker: pool.status.name_of(worker),
             stacks: String::new(),
         });
-        self.telemetry.emit(|| WorkExpired { id, at: "running".to_owned() });
+        let tool = self.functions.tool(&entry.work);
+        self.telemetry.emit(|| WorkExpired { id, at: "running".to_owned(), tool });
         // Of a batch each item has its own, and its neighbours may have been answered.
         if entry.work.items == 0 && self.machine.note_expired(worker, ran, now) {
             effects.notices.push(Notice::Expiring(worker));
