@@ -76,14 +76,16 @@ pub(crate) fn put(headers: &HeaderMap, told: &Told<'_>, out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// All lines of a header as one.
+/// All lines of a header as one: as UTF-8, or else as Latin-1, which each byte is text in. Two values are never taken for one.
 fn passed_on(headers: &HeaderMap, name: &HeaderName) -> Result<Vec<u8>, Box<Problem>> {
     let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     let value = lines.join(&b", "[..]);
     if value.len() > PASSED_BYTES_MAX {
         return Err(Problem::header_too_large(name.as_str(), PASSED_BYTES_MAX));
     }
-    Ok(value)
+    Ok(String::from_utf8(value)
+        .unwrap_or_else(|error| error.as_bytes().iter().copied().map(char::from).collect())
+        .into())
 }
 
 /// 32 hex digits that nobody had before, as far as chance goes.
@@ -178,6 +180,9 @@ mod tests {
         let expected = [("x-user", "7, é"), ("clutch-caller", "ann")];
         assert_eq!(told_as(&given, &whole), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(told(&given).is_empty());
+        let mut latin = HeaderMap::new();
+        latin.insert("x-user", HeaderValue::from_bytes(b"J\xfcrg").expect("a value"));
+        assert_eq!(passed_on(&latin, &listed[0]).ok(), Some("Jürg".as_bytes().to_vec()));
         let long = "x".repeat(PASSED_BYTES_MAX + 1);
         let refused = put(&headers(&[("x-user", &long)]), &whole, &mut Vec::new()).expect_err("too long");
         assert!(String::from_utf8_lossy(&refused.document()).contains("x-user"));
