@@ -8,6 +8,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -74,6 +75,8 @@ struct TokenFile {
     stamp: Mutex<Option<Stamp>>,
     /// Problem with the file, as it was told.
     told: Mutex<Option<String>>,
+    /// Every user could read it when it was read last, as was told.
+    is_open: AtomicBool,
     warnings: Arc<Warnings>,
 }
 
@@ -173,7 +176,8 @@ async fn watch(tokens: Weak<Tokens>) {
 
 impl TokenFile {
     fn new(option: String, path: PathBuf, pools: Option<Vec<String>>, warnings: Arc<Warnings>) -> TokenFile {
-        TokenFile { option, path, pools, stamp: Mutex::default(), told: Mutex::default(), warnings }
+        let (stamp, told, is_open) = (Mutex::default(), Mutex::default(), AtomicBool::default());
+        TokenFile { option, path, pools, stamp, told, is_open, warnings }
     }
 
     /// Tells what is wrong once, not at each look.
@@ -200,7 +204,9 @@ impl TokenFile {
         let mut text = String::new();
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
         let tokens = parse(&text, self.pools.as_deref()).map_err(wrong)?;
-        if found.mode() & READABLE_BY_ALL != 0 {
+        let is_open = found.mode() & READABLE_BY_ALL != 0;
+        let was_open = self.is_open.swap(is_open, Ordering::Relaxed);
+        if is_open && !was_open {
             let words = || format!("{} '{}': every user may read it; chmod 600 it", self.option, self.path.display());
             self.warnings.tell("token_file_mode", words);
         }
@@ -289,6 +295,8 @@ pub(super) fn is_same(given: &[u8], token: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<String>, String> {
@@ -392,6 +400,20 @@ mod tests {
         source.warnings.close();
         let told: Vec<_> = std::iter::from_fn(|| source.warnings.next()).collect();
         assert_eq!(told, [format!("{error}; the old tokens stay valid")]);
+    }
+
+    #[test]
+    fn a_file_that_all_may_read_is_told_once_until_it_was_closed() {
+        let path = std::env::temp_dir().join(format!("clutch-open-{}", std::process::id()));
+        std::fs::write(&path, "x").expect("a file");
+        let source = TokenFile::new("token_file".to_owned(), path.clone(), None, Arc::default());
+        for mode in [0o644, 0o644, 0o600, 0o644] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its owner");
+            source.read().expect("a token");
+        }
+        std::fs::remove_file(&path).expect("gone");
+        source.warnings.close();
+        assert_eq!(std::iter::from_fn(|| source.warnings.next()).count(), 2);
     }
 
     #[test]
