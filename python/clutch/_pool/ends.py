@@ -121,7 +121,11 @@ def _drop_rest(pools: Collection[EndablePool]) -> list[str]:
 
 def _is_read(stream: TextIO | None) -> bool:
     """Returns whether a line can be written without blocking: it may be a pipe that nobody reads."""
+    if stream is None:
+        return False
     try:
-        return stream is not None and bool(select.select([], [stream], [], 0)[1])
+        room = select.poll()
+        room.register(stream, select.POLLOUT)
+        return bool(room.poll(0))
     except (OSError, TypeError, ValueError):  # it has no descriptor
         return True

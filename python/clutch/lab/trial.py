@@ -135,8 +135,10 @@ class Trial:
     def _line(self, until: float) -> bytes | None:
         """The next line; empty at the end; None when it has not come in time."""
         assert self._process.stdout
+        answers = select.poll()  # any descriptor: a program may have thousands
+        answers.register(self._process.stdout, select.POLLIN)
         while b"\n" not in self._rest:
-            if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not answers.poll(max(0.0, until - time.monotonic()) * 1000):
                 return None
             if not (more := os.read(self._process.stdout.fileno(), 1 << 16)):
                 return b""

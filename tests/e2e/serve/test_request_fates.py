@@ -158,6 +158,7 @@ def test_lines_for_programs(tmp_path: Path) -> None:
             "agent": None,
             "request_id": None,
             "cpu_s": None,
+            "user": None,
             "end": "whole",
         }
         assert all(json.loads(line) for line in served.serving.out.lines)
