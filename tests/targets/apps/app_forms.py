@@ -149,6 +149,31 @@ def decorated(form: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def answers_with(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `@Request.application` of Werkzeug: of a function of a request it makes an app, of a method a method."""
+
+    @functools.wraps(function)
+    def application(*arguments: Any) -> Any: ...
+
+    return application
+
+
+@answers_with
+def answer(request: Any) -> Any: ...
+
+
+@answers_with
+def answer_with_hint(asked: "werkzeug.Request") -> Any: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class Answers:
+    @answers_with
+    def __call__(self, request: Any) -> Any: ...
+
+    @answers_with
+    def method(self, request: Any) -> Any: ...
+
+
 ASGI = {
     "coroutine_function": coroutine_function,
     "gives_a_coroutine": gives_a_coroutine,
@@ -173,6 +198,10 @@ WSGI = {
     "class": WsgiClass,
     "partial": functools.partial(environ_and_start),
     "decorated": decorated(environ_and_start),
+    "of_a_request": answer,
+    "of_a_hinted_request": answer_with_hint,
+    "instance_of_a_request": Answers(),
+    "method_of_a_request": Answers().method,
 }
 ASGI_2 = {
     "function": made_of_a_scope,
@@ -190,6 +219,9 @@ FUNCTIONS = {
     "either": of_either,
     "async_of_one": waits,
     "async_of_two": of_two,
+    "decorated": answers_with(total_without_hints),
+    "decorated_request": decorated(lambda request: None),
+    "request": lambda request: None,
 }
 FACTORIES = {
     "function": make,

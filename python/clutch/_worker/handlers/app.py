@@ -34,6 +34,9 @@ NOT_MAPPINGS = frozenset({"int", "float", "complex", "bool", "str", "bytes", "li
 REQUESTS = ("scope", "environ", "env")
 """Names that the first argument of an app has."""
 
+WRAPPED_REQUESTS = ("request", "req")
+"""Names that the only argument of a function has that a decorator makes an app of."""
+
 
 class App(Tool):
     """An app as a tool: `_core` reads `app`, profiles read the attributes of every tool."""
@@ -115,6 +118,8 @@ def kind_of(app: Any) -> str:
         if held is None:
             break
         app = held
+    if is_made_of_a_request(app):
+        return "wsgi"
     refuse_plain_function(app)
     if inspect.isclass(app):
         # Of ASGI 2: it is made of a scope, and what is made is awaited.
@@ -141,6 +146,23 @@ def held_by(app: Any) -> Any:
     if required or not takes_more:
         return None
     return next((held for name in HOLDERS if callable(held := getattr(app, name, None))), None)
+
+
+def is_made_of_a_request(app: Any) -> bool:
+    """Returns whether a decorator made a WSGI app of a function of a request, as Werkzeug's `@Request.application`.
+
+    The decorator takes any positional arguments and nothing else; the function in it takes a request and nothing else.
+    """
+    try:
+        taken = inspect.signature(app, follow_wrapped=False).parameters.values()
+        needed = list(inspect.signature(app).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if [one.kind for one in taken] != [inspect.Parameter.VAR_POSITIONAL] or len(needed) != 1:
+        return False
+    name, hint = needed[0].name.strip("_"), needed[0].annotation
+    is_hinted = str(getattr(hint, "__name__", hint)).strip("'\"").endswith("Request")
+    return is_positional(needed[0]) and (name in WRAPPED_REQUESTS or is_hinted)
 
 
 def refuse_factory(app: Any) -> None:
