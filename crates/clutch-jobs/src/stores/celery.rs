@@ -50,8 +50,9 @@ const SWEEP_LOCK_MS: u64 = 300_000;
 /// Longest time between two looks of its leader while nothing changes.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Interval at which a runner asks although nothing is told.
-const ASK_ANYWAY_QUIET: Duration = Duration::from_secs(60);
+/// Interval at which a runner asks although nothing is told: of a queue that remote control adds it hears in one round and asks
+/// for it in the next.
+const ASK_ANYWAY_QUIET: Duration = Duration::from_secs(5);
 
 /// A retry waits for so long where the attempt before it has not ended.
 const RETRY_PAUSE_MS: Millis = 50;
