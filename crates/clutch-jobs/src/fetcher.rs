@@ -11,7 +11,7 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(2);
 
 /// Interval at which the store is asked without a notice: one may be lost with its connection.
-pub const ASK_ANYWAY: Duration = Duration::from_secs(5);
+const ASK_ANYWAY: Duration = Duration::from_secs(5);
 
 /// Pause of claims once the pool has given a job back.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
@@ -108,7 +108,6 @@ struct ClaimTimes {
     more_since: Option<Instant>,
     /// End of a pause of claims.
     from: Instant,
-    ask_anyway: Duration,
     ask_at: Instant,
     /// When a limit of rate gives more.
     again_at: Option<Instant>,
@@ -119,7 +118,7 @@ impl ClaimTimes {
         if asked > 0 {
             self.may_have = claimed == asked;
             self.more_since = self.may_have.then(|| self.more_since.unwrap_or(now));
-            self.ask_at = now + self.ask_anyway;
+            self.ask_at = now + ASK_ANYWAY;
         }
     }
 
@@ -127,7 +126,7 @@ impl ClaimTimes {
         if now >= self.ask_at {
             self.may_have = true;
             self.is_crowded = false;
-            self.ask_at = now + self.ask_anyway;
+            self.ask_at = now + ASK_ANYWAY;
         }
         if self.again_at.is_some_and(|at| now >= at) {
             self.again_at = None;
@@ -189,9 +188,8 @@ impl Outage {
 }
 
 impl Fetcher {
-    /// `renewal`: the interval at which its lease is renewed. `ask_anyway`: that at which the store is asked without a
-    /// notice.
-    pub fn new(renewal: Duration, ask_anyway: Duration, now: Instant) -> Fetcher {
+    /// `renewal`: the interval at which its lease is renewed.
+    pub fn new(renewal: Duration, now: Instant) -> Fetcher {
         Fetcher {
             renewal,
             places: 0,
@@ -204,8 +202,7 @@ impl Fetcher {
                 is_crowded: false,
                 more_since: None,
                 from: now,
-                ask_anyway,
-                ask_at: now + ask_anyway,
+                ask_at: now + ASK_ANYWAY,
                 again_at: None,
             },
             notes: Notes { unwritten: false, write_at: now },
@@ -356,7 +353,7 @@ mod tests {
 
     /// One that has taken its lease.
     fn leased(now: Instant) -> Fetcher {
-        let mut fetcher = Fetcher::new(RENEWAL, ASK_ANYWAY, now);
+        let mut fetcher = Fetcher::new(RENEWAL, now);
         assert_eq!(fetcher.step(now), Step::Renew, "others see at once that it is there");
         fetcher.on(Event::Renewed, now);
         fetcher

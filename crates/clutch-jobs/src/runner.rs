@@ -301,7 +301,7 @@ impl Loop {
             slots_max: 0,
             ends: shared.ends_of(&runner),
             runner,
-            machine: Fetcher::new(shared.store.renewal(shared.config.lease), shared.store.ask_anyway(), now),
+            machine: Fetcher::new(shared.store.renewal(shared.config.lease), now),
             functions: Functions::default(),
             missing: Missing::new(now),
             running: HashMap::new(),

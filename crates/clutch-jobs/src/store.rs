@@ -16,7 +16,6 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::fetcher::ASK_ANYWAY;
 use crate::job::{self, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State};
 use crate::leases::{Lapsed, Lease};
 use crate::maintenance::LOOK_INTERVAL;
@@ -444,11 +443,6 @@ pub trait Store: Send + Sync {
     /// all that may become due.
     fn quiet_interval(&self) -> Duration {
         LOOK_INTERVAL
-    }
-
-    /// Interval at which it is asked for jobs although its watch tells of none.
-    fn ask_anyway(&self) -> Duration {
-        ASK_ANYWAY
     }
 
     /// Interval at which a runner with this lease renews it.

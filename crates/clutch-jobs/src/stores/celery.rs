@@ -50,10 +50,6 @@ const SWEEP_LOCK_MS: u64 = 300_000;
 /// Longest time between two looks of its leader while nothing changes.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Interval at which a runner asks although nothing is told: of a queue that remote control adds it hears in one round and asks
-/// for it in the next.
-const ASK_ANYWAY_QUIET: Duration = Duration::from_secs(5);
-
 /// A retry waits for so long where the attempt before it has not ended.
 const RETRY_PAUSE_MS: Millis = 50;
 
@@ -765,11 +761,6 @@ impl Store for Celery {
         let watch = Tracked::new(asking, listening, wanted);
         let watch = watch.map_err(|error| self.link.told(&error))?;
         Ok(Box::new(watch))
-    }
-
-    /// Its watch looks by itself where nothing is told.
-    fn ask_anyway(&self) -> Duration {
-        ASK_ANYWAY_QUIET
     }
 
     fn quiet_interval(&self) -> Duration {
