@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import urllib.parse
 from collections.abc import Callable, Iterable
@@ -106,22 +107,17 @@ def unmeasured(environ: Environ, _start: Start) -> Any:
     return []
 
 
-@route
-def cut(environ: Environ, _start: Start) -> Any:
-    environ["gunicorn.socket"].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+def written(text: bytes, environ: Environ, _start: Start) -> Any:
+    environ["gunicorn.socket"].sendall(text)
     return []
 
 
-@route
-def garbage(environ: Environ, _start: Start) -> Any:
-    environ["gunicorn.socket"].sendall(b"\x00hello\r\n\r\n")
-    return []
-
-
-@route
-def length(environ: Environ, _start: Start) -> Any:
-    environ["gunicorn.socket"].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nhi")
-    return []
+ODD = {
+    "/cut": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+    "/garbage": b"\x00hello\r\n\r\n",
+    "/length": b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nhi",
+}
+routes.update({path: functools.partial(written, text) for path, text in ODD.items()})
 
 
 @route
