@@ -155,8 +155,10 @@ class ImportWatch:
 
     def found(self) -> list[str]:
         """What is there now and was not before, in words."""
-        found = [*self._threads(), *self._descriptors(), *programs(self.children), *timers()]
-        if (idle := idle_loops()) is not None:
+        descriptors = self._descriptors()
+        found = [*self._threads(), *descriptors, *programs(self.children), *timers()]
+        # A loop has some: only then are all objects looked through for it.
+        if descriptors and (idle := idle_loops()) is not None:
             found = [IDLE_LOOP if one == LOOP else one for one in found] + idle
         return list(dict.fromkeys(found))
 
