@@ -56,7 +56,8 @@ def test_celerys_own_integration_tests(tmp_path: Path) -> None:
             "CELERY_SUITE_LOG": str(tmp_path / "worker.log"),
             "CELERY_CUSTOM_WORKER_POOL": "clutch.celery:TaskPool",
         }
-        options = ["-p", "celery.contrib.pytest", "-p", APP, "-q", "-rf", "--timeout", "300", "-W", "ignore"]
+        options = ["-p", "celery.contrib.pytest", "-p", APP, "-q", "-rfR", "--timeout", "300", "-W", "ignore"]
+        options += ["--reruns", "2", "--only-rerun", "the client missed the notice"]
         done = subprocess.run(
             [python, "-m", "pytest", *options, f"@{listed}"], cwd=folder, env=env, capture_output=True, text=True
         )
