@@ -78,7 +78,7 @@ def wait_until_it_works(process: Any) -> None:
 
 
 def pytest_configure() -> None:
-    """A client looks for a result once, then for the server's notice of it, and may miss that. Such a test is run again, as
+    """A client looks for a result once, then for a notice of it, and may miss that. Such a test is run again, as
     most are by marks of Celery's own; one whose result is not there has failed."""
     from celery.backends import redis
     from celery.exceptions import TimeoutError as WaitedTooLong
