@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod figures;
+pub(crate) mod routes;
 pub(crate) mod trace;
 
 use std::fmt;
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
-use hyper::{HeaderMap, Response};
+use hyper::{HeaderMap, Method, Response};
 
 use self::figures::{End, Figures};
+use self::routes::Route;
 
 /// Fate of a request that the app did not answer itself: how it ended, and why. It travels in the response's
 /// extensions.
@@ -51,8 +53,9 @@ pub(crate) trait Note: Send {
 /// Account of one request, as far as it has come.
 pub(crate) struct Account {
     figures: Arc<Figures>,
-    /// The response has a head and no body.
-    is_head: bool,
+    method: Method,
+    /// By which the app's framework found what answers.
+    route: Option<Route>,
     begun: Instant,
     status: Option<u16>,
     /// Bytes of the response body that were handed over.
@@ -65,10 +68,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(figures: Arc<Figures>, is_head: bool) -> Account {
+    pub(crate) fn new(figures: Arc<Figures>, method: Method) -> Account {
         Account {
             figures,
-            is_head,
+            method,
+            route: None,
             begun: Instant::now(),
             status: None,
             bytes: 0,
@@ -97,7 +101,8 @@ impl Account {
     }
 
     /// The head of the response is there.
-    pub(crate) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
+    pub(crate) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>, route: Option<Route>) {
+        self.route = route;
         let status = response.status().as_u16();
         if fate.as_ref().is_some_and(|fate| fate.end == End::ClientGone) {
             // It hears nothing of this.
@@ -113,7 +118,7 @@ impl Account {
             self.figures.told(fate.reason);
         }
         // The library asks for no body of theirs.
-        if self.is_head || matches!(status, 101 | 204 | 304) || response.body().is_end_stream() {
+        if self.method == Method::HEAD || matches!(status, 101 | 204 | 304) || response.body().is_end_stream() {
             self.end = self.planned;
         }
     }
@@ -142,7 +147,11 @@ impl Account {
         if self.end == End::ClientGone && self.figures.is_cut() {
             self.end = End::Stopped;
         }
-        self.figures.ended(self.status, self.end, now.duration_since(self.begun));
+        let after = now.duration_since(self.begun);
+        self.figures.ended(self.status, self.end, after);
+        if let Some(route) = &self.route {
+            self.figures.routes.lock().ended(route, &self.method, self.status, after);
+        }
         if let Some(note) = self.note.take() {
             let times = self.queued.take();
             let (queued, cpu) = (times.as_ref().and_then(QueueTime::get), times.as_ref().and_then(QueueTime::cpu));

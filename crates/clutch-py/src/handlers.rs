@@ -16,6 +16,7 @@ mod wsgi;
 pub mod handler;
 pub mod kinds;
 pub mod outcome;
+pub mod routes;
 pub mod types;
 
 pub use self::asgi::share_state;

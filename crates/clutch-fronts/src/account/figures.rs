@@ -9,6 +9,8 @@ use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Context, Figure, FigureValue, Member};
 use clutch_wire::sync::Mutex;
 
+use super::routes::Routes;
+
 /// Upper bounds of the histogram of durations, in seconds: those that Prometheus' clients begin with, and two for what lasts.
 pub(crate) const BOUNDS_S: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
@@ -61,6 +63,18 @@ const COUNTERS: [CounterRow; 4] = [
     }),
 ];
 
+/// Index into [`CLASSES`].
+pub(crate) fn class_of(status: Option<u16>) -> usize {
+    // Above 599 there are none that are known: clients take them for errors of the server (RFC 9110, 15).
+    status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1
+}
+
+/// Index of the first of [`BOUNDS_S`] that is no less; their number: all are.
+pub(crate) fn bucket_of(time: Duration) -> usize {
+    let seconds = time.as_secs_f64();
+    BOUNDS_S.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS_S.len())
+}
+
 /// Figures of one front.
 pub(crate) struct Figures {
     pub(crate) front: Arc<str>,
@@ -69,6 +83,7 @@ pub(crate) struct Figures {
     /// By duration; the last: longer than all bounds.
     durations: [AtomicU64; BOUNDS_S.len() + 1],
     duration_us: AtomicU64,
+    pub(crate) routes: Mutex<Routes>,
     /// Requests and connections that no app saw, or none to its end, by reason.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     open: AtomicU64,
@@ -87,6 +102,7 @@ impl Figures {
             requests: Default::default(),
             durations: Default::default(),
             duration_us: AtomicU64::default(),
+            routes: Mutex::default(),
             reasons: Mutex::default(),
             open: AtomicU64::default(),
             connections: AtomicU64::default(),
@@ -98,12 +114,8 @@ impl Figures {
     }
 
     pub(crate) fn ended(&self, status: Option<u16>, end: End, after: Duration) {
-        // Above 599 there are none that are known: clients take them for errors of the server (RFC 9110, 15).
-        let class = status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1;
-        let seconds = after.as_secs_f64();
-        let bucket = BOUNDS_S.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS_S.len());
-        self.requests[class][end as usize].fetch_add(1, Ordering::Relaxed);
-        self.durations[bucket].fetch_add(1, Ordering::Relaxed);
+        self.requests[class_of(status)][end as usize].fetch_add(1, Ordering::Relaxed);
+        self.durations[bucket_of(after)].fetch_add(1, Ordering::Relaxed);
         self.duration_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
     }
 
@@ -180,6 +192,7 @@ impl Member for Figures {
         figures.push(one("http_connections_open", help, FigureValue::Gauge(read(&self.open))));
         let help = "From the head of a request until its client had taken the response";
         figures.push(one("http_request_seconds", help, FigureValue::Histogram(self.durations())));
+        figures.extend(self.routes.lock().figures(|more| self.labels(more)));
         figures.extend(self.reasons.lock().iter().map(|(reason, count)| Figure {
             name: "http_refused",
             help: "Requests and connections that were refused or cut short, by reason",

@@ -2,10 +2,13 @@
 
 use hyper::StatusCode;
 
-use crate::codec::http::{self, RESPONSE_HEADERS_MAX, put_response_with, response_flag};
+use crate::codec::http::{self, RESPONSE_HEADERS_MAX, put_response_with, put_route, response_flag};
 
 /// Longest name of a header, and longest reason of a status, in bytes.
 const NAME_BYTES_MAX: usize = 65_535;
+
+/// Most bytes of a route that are told.
+const ROUTE_BYTES_MAX: usize = 200;
 
 /// Violation of the protocol by an app; it is raised in the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,16 @@ impl Head {
         headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<Head, Misuse> {
         if (200..=999).contains(&status) { Head::put(status, reason, headers) } else { Err(Misuse::Status) }
+    }
+
+    /// The same, with the route by which the app's framework found what answers. What is too long for a name of a figure is
+    /// cut.
+    #[must_use]
+    pub fn with_route(mut self, route: &str) -> Head {
+        let longest = route.len().min(ROUTE_BYTES_MAX);
+        let end = (0..=longest).rev().find(|at| route.is_char_boundary(*at)).unwrap_or_default();
+        put_route(&mut self.bytes, &route.as_bytes()[..end]);
+        self
     }
 
     /// The head that accepts a WebSocket, as it goes on the link.
@@ -295,6 +308,16 @@ mod tests {
         assert_eq!(made(200, b"Fine"), Ok(b"Fine".to_vec()));
         assert_eq!(made(299, b"Odd \xe9"), Ok(b"Odd \xe9".to_vec()));
         assert_eq!(made(200, b"OK\r\nX: y"), Err(Misuse::Reason));
+    }
+
+    #[test]
+    fn a_route_is_cut_between_characters() {
+        let head = Head::new(200, b"Fine", std::iter::empty()).expect("a head").with_route(&"\u{e9}".repeat(150));
+        let (read, _) = http::ResponseHead::read(&head.bytes).expect("a head");
+        assert_eq!((read.route, read.reason), ("\u{e9}".repeat(100).as_bytes(), &b"Fine"[..]));
+        let odd =
+            Head::new(200, b"", std::iter::empty()).expect("a head").with_route(&format!("/{}", "\u{e9}".repeat(150)));
+        assert_eq!(http::ResponseHead::read(&odd.bytes).expect("a head").0.route.len(), 199);
     }
 
     #[test]

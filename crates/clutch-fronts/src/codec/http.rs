@@ -35,6 +35,9 @@ pub mod request_flag {
     pub const WEBSOCKET: u8 = 2;
 }
 
+/// Bytes of a response's head up to the end of its status: flags, status.
+const STATUS_END: usize = 3;
+
 /// Most header lines of a response. Far more than any client takes, and fewer than what holds them on the other end can.
 pub const RESPONSE_HEADERS_MAX: usize = 10_000;
 
@@ -44,6 +47,8 @@ pub mod response_flag {
     pub const WHOLE: u8 = 1;
     /// The status has a reason of its own.
     pub const REASON: u8 = 2;
+    /// The app's framework has told by which route it found what answers.
+    pub const ROUTE: u8 = 4;
 }
 
 /// An end of a connection: an address and a port, or the path of a unix socket and no port.
@@ -80,6 +85,8 @@ pub struct RequestHead<'a> {
 pub struct ResponseHead<'a> {
     pub flags: u8,
     pub status: u16,
+    /// As the app's framework writes it; empty: it has told none.
+    pub route: &'a [u8],
     /// Empty: that of the standard.
     pub reason: &'a [u8],
     pub headers: Headers<'a>,
@@ -118,6 +125,14 @@ pub fn put_response_with<'a>(out: &'a mut Vec<u8>, flags: u8, status: u16, reaso
     put_headers(out)
 }
 
+/// Adds the route to a response's head that has none yet. `head` begins with its flags.
+pub fn put_route(head: &mut Vec<u8>, route: &[u8]) {
+    let mut told = Vec::with_capacity(2 + route.len());
+    put_short(&mut told, route);
+    head[0] |= response_flag::ROUTE;
+    head.splice(STATUS_END..STATUS_END, told);
+}
+
 // ---- reading
 
 fn place<'a>(reader: &mut Reader<'a>) -> Result<Place<'a>, WireError> {
@@ -147,8 +162,9 @@ impl<'a> ResponseHead<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<(ResponseHead<'a>, &'a [u8]), WireError> {
         let mut reader = Reader::new(bytes);
         let (flags, status) = (reader.u8()?, reader.u16()?);
-        let reason = if flags & response_flag::REASON != 0 { reader.short()? } else { &[] };
-        let head = ResponseHead { flags, status, reason, headers: reader.headers()? };
+        let mut told = |flag| if flags & flag != 0 { reader.short() } else { Ok(&[][..]) };
+        let (route, reason) = (told(response_flag::ROUTE)?, told(response_flag::REASON)?);
+        let head = ResponseHead { flags, status, route, reason, headers: reader.headers()? };
         Ok((head, reader.rest()))
     }
 }
@@ -193,6 +209,9 @@ mod tests {
         put_response_with(&mut bytes, 0, 200, b"Fine").put(b"x", b"y");
         let (head, _) = ResponseHead::read(&bytes).expect("a head");
         assert_eq!((head.status, head.reason, head.headers.len()), (200, &b"Fine"[..], 1));
+        put_route(&mut bytes, b"/items/{id}");
+        let (head, _) = ResponseHead::read(&bytes).expect("a head");
+        assert_eq!((head.route, head.reason, head.headers.len()), (&b"/items/{id}"[..], &b"Fine"[..], 1));
     }
 
     #[test]
@@ -204,6 +223,7 @@ mod tests {
         }
         let mut bytes = Vec::new();
         put_response_with(&mut bytes, 0, 200, b"Fine").put(b"host", b"example");
+        put_route(&mut bytes, b"/items");
         for cut in 0..bytes.len() {
             assert!(ResponseHead::read(&bytes[..cut]).is_err(), "{cut}");
         }

@@ -11,6 +11,7 @@ use hyper::{Response, StatusCode};
 use super::body::{AppBody, Produced, Silence, bytes_of};
 use crate::account::Fate;
 use crate::account::figures::End;
+use crate::account::routes::Route;
 use crate::body::problem::RETRY_AFTER_S;
 use crate::codec::HEAD;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
@@ -74,6 +75,9 @@ fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     // Of HTTP/1: what is not the usual one, and nothing where there is none.
     if !head.reason.is_empty() || response.status().canonical_reason().is_none() {
         response.extensions_mut().insert(ReasonPhrase::try_from(inline.slice_ref(head.reason)).ok()?);
+    }
+    if !head.route.is_empty() {
+        response.extensions_mut().insert(Route(inline.slice_ref(head.route)));
     }
     let headers = response.headers_mut();
     headers.try_reserve(head.headers.len()).ok()?;

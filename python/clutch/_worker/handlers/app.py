@@ -13,7 +13,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker.failure import traceback_of
-from clutch._worker.handlers import asgi, wsgi
+from clutch._worker.handlers import asgi, routes, wsgi
 from clutch._worker.handlers.call import Tool
 from clutch._worker.handlers.kind import TargetKind
 from clutch.errors import ConfigError
@@ -43,6 +43,7 @@ class App(Tool):
 
     def __init__(self, kind: str, function: Callable[..., Any], options: dict[str, Any], is_multithread: bool) -> None:
         super().__init__("", function)
+        routes.tell(function)
         self.is_async = kind != "wsgi"
         if self.is_async:
             self.function, template = asgi.runner(function, kind), asgi.template(options["root_path"])

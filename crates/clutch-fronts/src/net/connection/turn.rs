@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use clutch_wire::sync::{Mutex, MutexGuard};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::{Method, Request, Version};
+use hyper::{Request, Version};
 
 use super::watch::Watch;
 use crate::account::figures::End;
@@ -38,7 +38,7 @@ impl Turn {
         if is_last {
             watch.spent.notify_one();
         }
-        let account = Mutex::new(Account::new(watch.figures.clone(), request.method() == Method::HEAD));
+        let account = Mutex::new(Account::new(watch.figures.clone(), request.method().clone()));
         Arc::new(Turn { watch: watch.clone(), key, is_http2, is_last: is_last && !is_http2, account })
     }
 

@@ -24,6 +24,7 @@ use super::{scope, websocket};
 use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
+use crate::handlers::routes;
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 use crate::link::native_future::{NativeFuture, running_loop};
@@ -34,6 +35,8 @@ struct RequestState {
     body: Option<Py<PyBytes>>,
     input: Input,
     response: Response,
+    /// Until the response begins.
+    scope: Option<Py<PyDict>>,
     /// The end of a response, or all of it, until its coroutine's first step is over; later the link holds it.
     held: Option<Payload>,
     in_first_step: bool,
@@ -86,6 +89,7 @@ impl AppRequest for Request {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
             input: Input::new(has_input),
             response: Response::new(head.line.method == "HEAD"),
+            scope: Some(scope.clone().unbind()),
             held: None,
             in_first_step: false,
             has_waited: false,
@@ -140,6 +144,9 @@ impl AppRequest for Request {
 
     fn close(&self, py: Python<'_>) {
         self.link.get().streams.close(py, self.id);
+        // It may hold what holds this.
+        let scope = self.state.lock().scope.take();
+        drop(scope);
     }
 
     fn eager(handler: &Requests<Request>) -> Option<&dyn Eager> {
@@ -257,7 +264,14 @@ impl Request {
         let status: u16 = item(message, intern!(py, "status"))?.extract()?;
         let headers = header_lines(message)?;
         let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-        self.state.lock().response.start(head.map_err(misused)?).map_err(misused)
+        let (mut head, scope) = (head.map_err(misused)?, self.state.lock().scope.take());
+        if let Some(scope) = scope {
+            let root_path = self.app.template.bind(py).as_any().get_item(intern!(py, "root_path"))?;
+            if let Some(route) = routes::of_scope(scope.bind(py), &root_path) {
+                head = head.with_route(&route);
+            }
+        }
+        self.state.lock().response.start(head).map_err(misused)
     }
 
     fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {

@@ -19,6 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use super::environ::environ;
 use crate::handlers::connection::Descriptor;
 use crate::handlers::http::{App, AppRequest, Input, failed, misuse, misused, name_and_value, part_of};
+use crate::handlers::routes;
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 
@@ -28,6 +29,8 @@ struct ResponseState {
     head: Option<Head>,
     /// A whole response, to go with the end of the work.
     whole: Option<Payload>,
+    /// Until its end.
+    environ: Option<Py<PyDict>>,
     input: Input,
     /// True once the warning about too long a body was printed.
     is_too_long: bool,
@@ -58,6 +61,7 @@ impl AppRequest for StartResponse {
             response: Response::new(head.line.method == "HEAD"),
             head: None,
             whole: None,
+            environ: None,
             input: Input::new(has_input),
             is_too_long: false,
         };
@@ -65,6 +69,7 @@ impl AppRequest for StartResponse {
         let request = StartResponse { link, id, app: app.clone(), state: Mutex::new(state), socket };
         let request = Bound::new(py, request)?;
         let environ = environ(py, &app.template, &head)?;
+        request.get().state.lock().environ = Some(environ.clone().unbind());
         let input = match has_input {
             true => python(py)?.open_input.bind(py).call1((&request,))?,
             false => python(py)?.bytes_io.bind(py).call1((PyBytes::new(py, body),))?,
@@ -164,6 +169,9 @@ impl AppRequest for StartResponse {
 
     fn close(&self, py: Python<'_>) {
         self.link.get().streams.close(py, self.id);
+        // It may hold what holds this.
+        let environ = self.state.lock().environ.take();
+        drop(environ);
         if let Some(socket) = self.socket.get()
             && let Err(error) = python(py).and_then(|python| python.close_socket.call1(py, (socket,)))
         {
@@ -257,8 +265,12 @@ impl StartResponse {
             let (name, value) = name_and_value::<PyString>(&header?)?;
             lines.push((latin1(&name)?, latin1(&value)?));
         }
-        let head =
+        let mut head =
             Head::new(code, reason, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
+        let environ = this.state.lock().environ.as_ref().map(|environ| environ.clone_ref(py));
+        if let Some(route) = environ.and_then(|environ| routes::of_environ(environ.bind(py))) {
+            head = head.with_route(&route);
+        }
         let mut state = this.state.lock();
         match exc_info {
             Some(exc_info) if state.response.is_started() => {
