@@ -50,6 +50,30 @@ def test_requests_are_counted_by_the_route_of_their_framework(tmp_path: Path, fa
         assert responses(serving) == {f"GET {items} 2xx": 2, f"GET {fails} 5xx": 1}
 
 
+def test_what_is_mounted_or_included_has_its_prefix_without_values(tmp_path: Path) -> None:
+    routes = {
+        "/to/ann/v1/out/in/items/1": "/to/{tenant}/v1/out/in/items/{number}",
+        "/to/ann/v1/out/in/plain/007/items/1": "/to/{tenant}/v1/out/in/plain/{kind:int}/items/{number}",
+        "/to/ann/django/items/1": f"/to/{{tenant}}/django{ANGLES[0]}",
+        "/to/ann/files/a": "/to/{tenant}/files/*",
+    }
+    with serve(tmp_path, "of_mounted") as serving:
+        serving.wait_ready("web")
+        for path in routes:
+            assert [serving.get(path.replace("ann", name)).status for name in ("ann", "bob")] == [200, 200], path
+        soon(lambda: sum(responses(serving).values()) == 2 * len(routes))
+        assert responses(serving) == {f"GET {route} 2xx": 2 for route in routes.values()}
+
+
+def test_apps_behind_middleware_and_below_prefixes_tell_their_routes(tmp_path: Path) -> None:
+    with serve(tmp_path, "of_dispatched", "--root-path", "/shop") as serving:
+        serving.wait_ready("web")
+        for place in ("", "/b", "/b/django"):
+            assert serving.get(f"/shop{place}/items/1").status == 200
+        soon(lambda: len(responses(serving)) == 3)
+        assert responses(serving) == {f"GET {place}{ANGLES[0]} 2xx": 1 for place in ("", "/b", "/b/django")}
+
+
 def test_an_app_may_tell_its_route_itself(tmp_path: Path) -> None:
     with serve(tmp_path, "of_nobody") as serving:
         serving.wait_ready("web")

@@ -106,3 +106,42 @@ def of_nobody() -> Any:
         await send({"type": "http.response.body"})
 
     return app
+
+
+def of_mounted() -> Any:
+    """Below `/to/{tenant}`, in FastAPI: routes that were included twice, an app of another framework, and files."""
+    from django.core.asgi import get_asgi_application
+    from fastapi import APIRouter, FastAPI
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route, Router
+
+    set_django_up()
+    app, tenant, outer, inner = FastAPI(), FastAPI(), APIRouter(prefix="/out"), APIRouter()
+
+    @inner.get("/items/{number}")
+    def item(number: int) -> int:
+        return number
+
+    async def plain(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(request.path_params["number"])
+
+    inner.mount("/plain/{kind:int}", Router([Route("/items/{number}", plain)]))
+    outer.include_router(inner, prefix="/in")
+    tenant.include_router(outer, prefix="/v1")
+    tenant.mount("/django", get_asgi_application())
+    tenant.mount("/files", PlainTextResponse("a file"))
+    app.mount("/to/{tenant}", tenant)
+    return app
+
+
+def of_dispatched() -> Any:
+    """Flask at the top and below `/b`, Django below that, all behind a middleware that keeps its app to itself."""
+    from werkzeug.middleware.dispatcher import DispatcherMiddleware
+
+    mounted = DispatcherMiddleware(of_flask(), {"/django": of_django()})
+    dispatcher = DispatcherMiddleware(of_flask(), {"/b": mounted})
+
+    def app(environ: Any, start_response: Any) -> Any:
+        return dispatcher(environ, start_response)
+
+    return app

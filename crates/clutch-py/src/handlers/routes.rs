@@ -7,26 +7,42 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// `root_path`: that of the server, which no route tells.
-pub fn of_scope(scope: &Bound<'_, PyDict>, root_path: &Bound<'_, PyAny>) -> Option<String> {
+pub fn of_scope(scope: &Bound<'_, PyDict>) -> Option<String> {
     let py = scope.py();
-    if let Some(told) = text_at(scope, intern!(py, "clutch.route")) {
-        return Some(told);
+    // Litestar has the last.
+    text_at(scope, intern!(py, "clutch.route"))
+        .or_else(|| of_starlette(scope))
+        .or_else(|| text_at(scope, intern!(py, "path_template")))
+}
+
+/// Starlette and FastAPI.
+fn of_starlette(scope: &Bound<'_, PyDict>) -> Option<String> {
+    let py = scope.py();
+    let place = text_at(scope, intern!(py, "clutch.place"));
+    let route = scope.get_item(intern!(py, "route")).ok().flatten();
+    let Some(route) = included(scope, route.as_ref()).or(route) else {
+        return place.map(|place| format!("{place}/*"));
+    };
+    let place = place.unwrap_or_default();
+    // A mount itself is part of its place.
+    match route.hasattr(intern!(py, "routes")).unwrap_or(false) {
+        true => Some(format!("{place}/*")),
+        false => Some(format!("{place}{}", text(&route.getattr(intern!(py, "path")).ok()?)?)),
     }
-    // Starlette and FastAPI. What is mounted has its place in `root_path`.
-    if let Some(route) = scope.get_item(intern!(py, "route")).ok().flatten() {
-        let path = text(&route.getattr(intern!(py, "path")).ok()?)?;
-        let place = text_at(scope, intern!(py, "root_path")).unwrap_or_default();
-        let place = place.strip_prefix(&text(root_path).unwrap_or_default()).unwrap_or(&place);
-        // A mount itself is part of its place.
-        return Some(match route.hasattr(intern!(py, "routes")).unwrap_or(false) {
-            true if path.contains('{') => format!("{path}/*"),
-            true => format!("{place}/*"),
-            false => format!("{place}{path}"),
-        });
+}
+
+/// The route of an included router of FastAPI with the prefixes that it was included by. `route`: as the scope has it,
+/// without them.
+fn included<'py>(scope: &Bound<'py, PyDict>, route: Option<&Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>> {
+    let py = scope.py();
+    let own = scope.get_item(intern!(py, "fastapi")).ok().flatten()?;
+    let context = own.cast::<PyDict>().ok()?.get_item(intern!(py, "effective_route_context")).ok().flatten()?;
+    // Of another app further out it says nothing of this route.
+    if route.is_some_and(|route| !context.getattr(intern!(py, "original_route")).is_ok_and(|known| known.is(route))) {
+        return None;
     }
-    // Litestar.
-    text_at(scope, intern!(py, "path_template"))
+    let plain = context.getattr(intern!(py, "starlette_route")).ok().filter(|route| !route.is_none());
+    Some(plain.unwrap_or(context))
 }
 
 pub fn of_environ(environ: &Bound<'_, PyDict>) -> Option<String> {
@@ -35,8 +51,17 @@ pub fn of_environ(environ: &Bound<'_, PyDict>) -> Option<String> {
         // Flask.
         let request = environ.get_item(intern!(py, "werkzeug.request")).ok().flatten()?;
         let rule = request.getattr(intern!(py, "url_rule")).ok()?;
-        text(&rule.getattr(intern!(py, "rule")).ok()?)
+        let path = text(&rule.getattr(intern!(py, "rule")).ok()?)?;
+        Some(format!("{}{path}", mounted_at(environ).unwrap_or_default()))
     })
+}
+
+/// Where a WSGI app is mounted, below the prefix of a proxy.
+fn mounted_at(environ: &Bound<'_, PyDict>) -> Option<String> {
+    let py = environ.py();
+    let base = environ.get_item(intern!(py, "clutch.script_name")).ok().flatten()?;
+    let name = text_at(environ, intern!(py, "SCRIPT_NAME"))?;
+    name.strip_prefix(base.cast::<PyString>().ok()?.to_str().ok()?).map(str::to_owned)
 }
 
 fn text_at(dict: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> Option<String> {

@@ -43,7 +43,7 @@ class App(Tool):
 
     def __init__(self, kind: str, function: Callable[..., Any], options: dict[str, Any], is_multithread: bool) -> None:
         super().__init__("", function)
-        routes.tell(function)
+        routes.tell()
         self.is_async = kind != "wsgi"
         if self.is_async:
             self.function, template = asgi.runner(function, kind), asgi.template(options["root_path"])

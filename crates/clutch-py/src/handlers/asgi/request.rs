@@ -265,11 +265,8 @@ impl Request {
         let headers = header_lines(message)?;
         let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         let (mut head, scope) = (head.map_err(misused)?, self.state.lock().scope.take());
-        if let Some(scope) = scope {
-            let root_path = self.app.template.bind(py).as_any().get_item(intern!(py, "root_path"))?;
-            if let Some(route) = routes::of_scope(scope.bind(py), &root_path) {
-                head = head.with_route(&route);
-            }
+        if let Some(route) = scope.and_then(|scope| routes::of_scope(scope.bind(py))) {
+            head = head.with_route(&route);
         }
         self.state.lock().response.start(head).map_err(misused)
     }
