@@ -15,6 +15,9 @@ TARGETS = {
     '/items?filter={"a":1}': ("/items", 'filter={"a":1}'),
     "/a?q=<b>|^`": ("/a", "q=<b>|^`"),
     "/a`b<c>": ("/a`b<c>", ""),
+    "/100%": ("/100%", ""),
+    "/%zz/%4?%": ("/%zz/%4", "%"),
+    "/a%00b%41": ("/a\0bA", ""),
 }
 
 
@@ -28,11 +31,13 @@ def ask(served: Served, target: str, *lines: str) -> dict[str, Any]:
 def test_characters_that_browsers_escape_and_others_do_not_reach_the_app(tmp_path: Path, app: str) -> None:
     with serve(tmp_path, f"heads_app:{app}") as served:
         for target, (path, query) in TARGETS.items():
+            raw = target.partition("?")[0]
             for asked in (target, f"http://a{target}"):
                 found = ask(served, asked)
                 assert (found["path"], found["query"]) == (path, query), asked
+                assert found.get("raw_path", raw) == raw
             (line, _) = served.logged()
-            assert (line["path"], line["query"] or "") == (path, query)
+            assert (line["path"], line["query"] or "") == (raw, query)
 
 
 def test_pipelined_requests_keep_their_own_targets(tmp_path: Path) -> None:
@@ -45,13 +50,22 @@ def test_pipelined_requests_keep_their_own_targets(tmp_path: Path) -> None:
 
 def test_what_is_refused_is_in_both_logs(tmp_path: Path) -> None:
     with serve(tmp_path, "heads_app:asgi") as served:
-        assert status(served.get("/100%")) == 400
-        served.serving.err.wait("GET /100%: a request was refused with 400: its target or Host is not valid")
+        assert status(served.get("*")) == 400
+        served.serving.err.wait(r"GET \*: a request was refused with 400: its target or Host is not valid")
         assert status(served.say("GET /no\x01thing HTTP/1.1\r\nHost: a\r\n\r\n")) == 400
         served.serving.err.wait("a request was refused with 400: it is no HTTP: GET /no")
-        escaped, spoilt = served.logged()
-        assert (escaped["path"], escaped["status"]) == ("/100%", 400)
+        asterisk, spoilt = served.logged()
+        assert (asterisk["path"], asterisk["status"]) == ("*", 400)
         assert spoilt["message"] == "GET /no\\x01thing HTTP/1.1 400"
+
+
+# One that cuts it off and one that does not, in a row, mean different paths.
+@pytest.mark.parametrize("target", ["/a#b", "/a?q#b", "/#", "http://a/#/../b"])
+def test_a_target_with_a_fragment_is_refused_and_named(tmp_path: Path, target: str) -> None:
+    with serve(tmp_path, "heads_app:asgi") as served:
+        assert status(served.say(f"GET {target} HTTP/1.1\r\n{LAST}\r\n")) == 400
+        told = served.serving.err.wait("refused with 400: its target has a fragment .*").string
+        assert told.endswith(f"(#): GET {target} HTTP/1.1")
 
 
 @pytest.mark.parametrize("app", ["asgi", "wsgi"])

@@ -194,11 +194,15 @@ impl Connections {
             let reason = if is_too_large { "head-too-large" } else { "malformed" };
             self.figures.told(reason);
             warnings.tell(if is_too_large { reason } else { "no HTTP" }, || {
-                let line = closed.line.as_deref().unwrap_or_default().escape_default();
-                let why = if is_too_large { "its head is too large" } else { "it is no HTTP" };
+                let line = closed.line.as_deref().unwrap_or_default();
+                let why = match is_too_large {
+                    true => "its head is too large",
+                    false if has_fragment(line) => "its target has a fragment (#)",
+                    false => "it is no HTTP",
+                };
                 let with =
                     status.map_or_else(|| "and its connection closed".to_owned(), |status| format!("with {status}"));
-                format!("fronts.{}: a request was refused {with}: {why}: {line}", self.figures.front)
+                format!("fronts.{}: a request was refused {with}: {why}: {}", self.figures.front, line.escape_default())
             });
         }
         self.tell_of(peer, unheard, closed.line.as_deref());
@@ -236,6 +240,11 @@ impl Connections {
 pub(crate) struct Opened {
     pub(crate) io: Box<dyn Io>,
     pub(crate) watch: Arc<Watch>,
+}
+
+/// Returns whether the target of a head's first line has a fragment.
+fn has_fragment(first_line: &str) -> bool {
+    first_line.split(' ').nth(1).is_some_and(|target| target.contains('#'))
 }
 
 /// As large as HTTP/2 allows, at most.

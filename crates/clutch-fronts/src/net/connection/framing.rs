@@ -181,7 +181,8 @@ impl Framing {
         end
     }
 
-    /// False: it is no line of a head, or a target with a fragment, which the library would leave out.
+    /// False: it is no line of a head, or a target with a fragment. Servers leave that out or take it for part of the
+    /// path, so what a proxy keeps from the app, or a cache keeps, may be another path than the app's.
     fn read_line(&mut self, line: &[u8]) -> bool {
         let is_ended = line.ends_with(b"\r");
         let line = line.strip_suffix(b"\r").unwrap_or(line);
