@@ -426,6 +426,34 @@ def test_failure_42_wsgi_apps_that_break_the_rules(served_wsgi: Served, name: st
     served_wsgi.check()
 
 
+LENGTHS = {
+    ("GET", "4&4"): (200, ["4"]),
+    ("GET", "4&04&4"): (200, ["4"]),
+    ("GET", "4,4"): (200, ["4"]),
+    ("GET", "4&5"): (500, ["22"]),
+    ("GET", "4&four"): (500, ["22"]),
+    ("HEAD", "1000&1000"): (200, ["1000"]),
+    ("HEAD", "1000&0"): (200, []),
+    ("HEAD", "0&1000"): (200, []),
+    ("HEAD", "1000&x"): (500, ["22"]),
+}
+"""What an app gives as Content-Length, and what its client gets: one that is right, or none."""
+
+
+@pytest.mark.parametrize(("method", "given"), LENGTHS)
+@pytest.mark.parametrize("kind", ["served", "served_wsgi"])
+def test_a_client_gets_no_two_lengths(kind: str, method: str, given: str, request: pytest.FixtureRequest) -> None:
+    served: Served = request.getfixturevalue(kind)
+    response = served.say(f"{method} /two-lengths?{given} HTTP/1.1\r\n{LAST}\r\n")
+    head = response.partition(b"\r\n\r\n")[0].decode().lower().split("\r\n")
+    lengths = [line.split()[1] for line in head if line.startswith("content-length:")]
+    assert (status(response), lengths) == LENGTHS[method, given], response
+    assert response.endswith(b"part") == (method == "GET" and status(response) == 200)
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (status(response), "whole")
+    served.check()
+
+
 def test_failure_42_an_app_that_never_answers(served: Served, rendezvous: Rendezvous) -> None:
     response = served.get(f"/silent?port={rendezvous.port}")
     assert status(response) == 504

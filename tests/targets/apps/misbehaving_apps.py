@@ -114,6 +114,12 @@ async def splits(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     await part(send)
 
 
+async def two_lengths(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Those of the query; for HEAD as frameworks do it, which add that of what they send."""
+    await start(send, *[(b"content-length", value) for value in scope["query_string"].split(b"&")])
+    await part(send, b"" if scope["method"] == "HEAD" else b"part")
+
+
 async def of_connection(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     lines = {b"connection": b"keep-alive, x", b"transfer-encoding": b"gzip", b"keep-alive": b"1", b"upgrade": b"h2c"}
     await start(send, (b"x-own", b"1"), *lines.items())
@@ -216,6 +222,7 @@ ACTS = {
     "silent": silent,
     "silent-later": silent_later,
     "splits": splits,
+    "two-lengths": two_lengths,
     "of-connection": of_connection,
     "endless": endless,
     "waits-for-disconnect": waits_for_disconnect,
@@ -237,6 +244,10 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         headers = [("Location", "/\r\nSet-Cookie: stolen=1")]
     if path in ("/too-much", "/too-little"):
         headers = [("Content-Length", "6")]
+    if path == "/two-lengths":
+        headers = [("Content-Length", value) for value in environ["QUERY_STRING"].split("&")]
+        start_response("200 OK", headers)
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else b"part"]
     if path == "/nothing":
         return []
     if path == "/iterator":

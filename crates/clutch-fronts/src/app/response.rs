@@ -39,7 +39,7 @@ impl Misuse {
             Misuse::HeaderName => "the name of a header is letters, digits and !#$%&'*+-.^_`|~, at most 65,535",
             Misuse::HeaderValue => "the value of a header holds no CR, LF, NUL or other control character",
             Misuse::HeaderCount => "a response has at most 10,000 header lines",
-            Misuse::Length => "a Content-Length is given once, in digits",
+            Misuse::Length => "a Content-Length is in digits, and each further one says the same",
         }
     }
 }
@@ -81,13 +81,15 @@ pub struct Head {
 }
 
 impl Head {
-    /// `reason`: what the app calls its status; empty: as the standard does. `headers` are names and values.
+    /// `reason`: what the app calls its status; empty: as the standard does. `headers` are names and values. `has_body`:
+    /// the request was no HEAD.
     pub fn new<'a>(
         status: u16,
         reason: &[u8],
-        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        has_body: bool,
     ) -> Result<Head, Misuse> {
-        if (200..=999).contains(&status) { Head::put(status, reason, headers) } else { Err(Misuse::Status) }
+        if (200..=999).contains(&status) { Head::put(status, reason, headers, has_body) } else { Err(Misuse::Status) }
     }
 
     /// The same, with the route by which the app's framework found what answers. What is too long for a name of a figure is
@@ -101,30 +103,32 @@ impl Head {
     }
 
     /// The head that accepts a WebSocket, as it goes on the link.
-    pub fn accepting<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<Vec<u8>, Misuse> {
-        Head::put(101, b"", headers).map(|head| head.bytes)
+    pub fn accepting<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Result<Vec<u8>, Misuse> {
+        Head::put(101, b"", headers, false).map(|head| head.bytes)
     }
 
     fn put<'a>(
         status: u16,
         reason: &[u8],
-        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        has_body: bool,
     ) -> Result<Head, Misuse> {
         let mut bytes = Vec::with_capacity(256);
-        let (mut length, mut is_event_stream) = (None, false);
+        let length = agreed_length(headers.clone(), has_body && !is_without_body(status))?;
+        // Without a body it is 0, which the front says.
+        let mut says_length = length.is_some() && status != RESET_CONTENT;
+        let mut is_event_stream = false;
         let mut writer = put_response_with(&mut bytes, 0, status, own_reason(status, reason)?);
         for (nr, (name, value)) in headers.enumerate() {
             if nr == RESPONSE_HEADERS_MAX {
                 return Err(Misuse::HeaderCount);
             }
             check_header(name, value)?;
-            if name.eq_ignore_ascii_case(b"content-length") && length.replace(length_of(value)?).is_some() {
-                return Err(Misuse::Length);
-            }
             is_event_stream |= name.eq_ignore_ascii_case(b"content-type") && http::is_event_stream(value);
-            // Without a body it is 0, which the front says.
-            if status != RESET_CONTENT || !name.eq_ignore_ascii_case(b"content-length") {
+            if !is_length(name) {
                 writer.put(name, value);
+            } else if std::mem::take(&mut says_length) {
+                writer.put(name, value.split(is_comma).next().unwrap_or_default());
             }
         }
         Ok(Head { bytes, status, length, is_event_stream })
@@ -151,6 +155,34 @@ fn check_header(name: &[u8], value: &[u8]) -> Result<(), Misuse> {
         return Err(Misuse::HeaderName);
     }
     if value.iter().any(is_control) { Err(Misuse::HeaderValue) } else { Ok(()) }
+}
+
+/// Returns the Content-Length that all of them say, in one line or several (RFC 9110, 8.6). Where they differ, recipients take the one or the other: an error
+/// before a body; without one, where frameworks add the length of what they send to that of what GET would, none.
+fn agreed_length<'a>(
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    has_body: bool,
+) -> Result<Option<u64>, Misuse> {
+    let values = headers.filter(|(name, _)| is_length(name)).flat_map(|(_, value)| value.split(is_comma));
+    let mut lengths = values.map(length_of);
+    let Some(first) = lengths.next().transpose()? else { return Ok(None) };
+    let mut agree = true;
+    for length in lengths {
+        agree &= length? == first;
+    }
+    if !agree && has_body { Err(Misuse::Length) } else { Ok(agree.then_some(first)) }
+}
+
+fn is_length(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length")
+}
+
+fn is_comma(byte: &u8) -> bool {
+    *byte == b','
+}
+
+fn is_without_body(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | RESET_CONTENT | 304)
 }
 
 fn length_of(value: &[u8]) -> Result<u64, Misuse> {
@@ -201,7 +233,7 @@ impl Response {
         if self.is_started() {
             return Err(Misuse::StartedTwice);
         }
-        self.without_body |= matches!(head.status, 100..=199 | 204 | RESET_CONTENT | 304);
+        self.without_body |= is_without_body(head.status);
         self.left = head.length.filter(|_| !self.without_body);
         self.is_event_stream = head.is_event_stream;
         self.phase = Phase::Started(head.bytes);
@@ -245,7 +277,7 @@ mod tests {
 
     fn head(length: Option<&str>) -> Head {
         let headers = length.iter().map(|length| (&b"Content-Length"[..], length.as_bytes()));
-        Head::new(200, b"", headers).expect("a head")
+        Head::new(200, b"", headers, true).expect("a head")
     }
 
     fn started(length: Option<&str>) -> Response {
@@ -275,14 +307,14 @@ mod tests {
         assert_eq!(started(Some("3")).body(4, true), Err(Misuse::TooLong));
         assert_eq!(started(Some("3")).body(2, false), Err(Misuse::TooShort));
         assert_eq!(started(None).start(head(None)), Err(Misuse::StartedTwice));
-        assert_eq!(Head::new(199, b"", std::iter::empty()).err(), Some(Misuse::Status));
+        assert_eq!(Head::new(199, b"", std::iter::empty(), true).err(), Some(Misuse::Status));
         assert_eq!((started(Some("3")).within(4), started(None).within(4)), (3, 4));
     }
 
     #[test]
     fn headers_stay_on_their_lines() {
         let made = |lines: &[(&'static str, &'static str)]| {
-            Head::new(200, b"", lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))).err()
+            Head::new(200, b"", lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())), true).err()
         };
         assert_eq!(made(&[("X-A", "tab\tand caf\u{e9}")]), None);
         for value in ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0b", "\u{7f}"] {
@@ -291,10 +323,30 @@ mod tests {
         for name in ["", "a b", "a:", "a\r\nb", "\u{e9}"] {
             assert_eq!(made(&[(name, "a")]), Some(Misuse::HeaderName), "{name:?}");
         }
-        for length in ["+5", "-5", "5, 5", "", "five", "99999999999999999999"] {
+        for length in ["+5", "-5", "5, 6", "5,", "", "five", "99999999999999999999"] {
             assert_eq!(made(&[("Content-Length", length)]), Some(Misuse::Length), "{length:?}");
         }
-        assert_eq!(made(&[("Content-Length", "5"), ("content-length", "5")]), Some(Misuse::Length));
+    }
+
+    #[test]
+    fn lengths_that_agree_are_said_once_and_others_where_no_body_tells_which_is_right() {
+        let said = |status, values: &[&str], has_body| {
+            let headers = values.iter().map(|value| (&b"Content-Length"[..], value.as_bytes()));
+            let head = Head::new(status, b"", headers.chain([(&b"x"[..], &b"y"[..])]), has_body)?;
+            let read = http::ResponseHead::read(&head.bytes).expect("a head").0;
+            let values: Vec<_> = read.headers.iter().filter(|(name, _)| is_length(name)).map(|(_, value)| value).collect();
+            assert_eq!(read.headers.len(), values.len() + 1);
+            Ok((String::from_utf8(values.join(&b' ')).expect("digits"), head.length))
+        };
+        for (status, has_body) in [(200, true), (200, false), (304, true)] {
+            assert_eq!(said(status, &["5, 5", "05", "5"], has_body), Ok(("5".to_owned(), Some(5))), "{status}");
+            assert_eq!(said(status, &["5", "five"], has_body), Err(Misuse::Length), "{status}");
+        }
+        for values in [["1000", "0"], ["0", "1000"]] {
+            assert_eq!(said(200, &values, true), Err(Misuse::Length));
+            assert_eq!(said(200, &values, false), Ok((String::new(), None)));
+            assert_eq!(said(304, &values, true), Ok((String::new(), None)));
+        }
     }
 
     fn reason_of(head: &Head) -> Vec<u8> {
@@ -303,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_reason_travels_where_it_is_not_the_usual_one() {
-        let made = |status, reason: &[u8]| Head::new(status, reason, std::iter::empty()).map(|head| reason_of(&head));
+        let made = |status, reason: &[u8]| Head::new(status, reason, std::iter::empty(), true).map(|head| reason_of(&head));
         assert_eq!(made(200, b"OK"), Ok(Vec::new()));
         assert_eq!(made(200, b"Fine"), Ok(b"Fine".to_vec()));
         assert_eq!(made(299, b"Odd \xe9"), Ok(b"Odd \xe9".to_vec()));
@@ -312,17 +364,18 @@ mod tests {
 
     #[test]
     fn a_route_is_cut_between_characters() {
-        let head = Head::new(200, b"Fine", std::iter::empty()).expect("a head").with_route(&"\u{e9}".repeat(150));
+        let head = Head::new(200, b"Fine", std::iter::empty(), true).expect("a head").with_route(&"\u{e9}".repeat(150));
         let (read, _) = http::ResponseHead::read(&head.bytes).expect("a head");
         assert_eq!((read.route, read.reason), ("\u{e9}".repeat(100).as_bytes(), &b"Fine"[..]));
-        let odd =
-            Head::new(200, b"", std::iter::empty()).expect("a head").with_route(&format!("/{}", "\u{e9}".repeat(150)));
+        let odd = Head::new(200, b"", std::iter::empty(), true)
+            .expect("a head")
+            .with_route(&format!("/{}", "\u{e9}".repeat(150)));
         assert_eq!(http::ResponseHead::read(&odd.bytes).expect("a head").0.route.len(), 199);
     }
 
     #[test]
     fn a_response_has_no_more_header_lines_than_the_limit() {
-        let made = |count| Head::new(200, b"", std::iter::repeat_n((&b"x"[..], &b"y"[..]), count)).err();
+        let made = |count| Head::new(200, b"", std::iter::repeat_n((&b"x"[..], &b"y"[..]), count), true).err();
         assert_eq!(made(RESPONSE_HEADERS_MAX), None);
         assert_eq!(made(RESPONSE_HEADERS_MAX + 1), Some(Misuse::HeaderCount));
     }
@@ -330,7 +383,7 @@ mod tests {
     #[test]
     fn what_resets_content_has_none_and_says_no_length() {
         let length = [(&b"Content-Length"[..], &b"5"[..])];
-        let head = Head::new(205, b"", length.into_iter()).expect("a head");
+        let head = Head::new(205, b"", length.into_iter(), true).expect("a head");
         assert!(http::ResponseHead::read(&head.bytes).expect("a head").0.headers.is_empty());
         let mut response = Response::new(false);
         response.start(head).expect("a start");

@@ -263,7 +263,9 @@ impl Request {
         let py = message.py();
         let status: u16 = item(message, intern!(py, "status"))?.extract()?;
         let headers = header_lines(message)?;
-        let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let has_body = self.state.lock().response.has_body();
+        let head = Head::new(status, b"", headers, has_body);
         let (mut head, scope) = (head.map_err(misused)?, self.state.lock().scope.take());
         if let Some(route) = scope.and_then(|scope| routes::of_scope(scope.bind(py))) {
             head = head.with_route(&route);

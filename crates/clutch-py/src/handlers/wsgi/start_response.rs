@@ -265,8 +265,9 @@ impl StartResponse {
             let (name, value) = name_and_value::<PyString>(&header?)?;
             lines.push((latin1(&name)?, latin1(&value)?));
         }
-        let mut head =
-            Head::new(code, reason, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
+        let lines = lines.iter().map(|(name, value)| (&name[..], &value[..]));
+        let has_body = this.state.lock().response.has_body();
+        let mut head = Head::new(code, reason, lines, has_body).map_err(misused)?;
         let environ = this.state.lock().environ.as_ref().map(|environ| environ.clone_ref(py));
         if let Some(route) = environ.and_then(|environ| routes::of_environ(environ.bind(py))) {
             head = head.with_route(&route);
