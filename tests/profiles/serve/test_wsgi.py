@@ -198,6 +198,37 @@ def test_an_iterable_is_closed_when_the_client_has_gone(service: Service, rendez
 
 
 @pytest.mark.per_profile
+@pytest.mark.parametrize("how", ["iterator", "write"])
+def test_empty_parts_send_nothing_and_take_no_room(service: Service, how: str) -> None:
+    answer = service.ask("/empty_parts", how=how)
+    assert (answer.status, answer.body) == (200, b"part")
+
+
+@pytest.mark.per_profile
+def test_an_iterable_of_empty_parts_is_closed_when_the_client_has_gone(
+    service: Service, rendezvous: Rendezvous
+) -> None:
+    client = service.get("/empty_for_ever", port=rendezvous.port)
+    guest = rendezvous.guest()
+    client.close()
+    while guest.word == "next":
+        guest.let_go()
+        guest = rendezvous.guest()
+    assert guest.word == "closed"
+    guest.let_go()
+
+
+@pytest.mark.per_profile
+def test_an_empty_write_sends_the_head(service: Service, rendezvous: Rendezvous) -> None:
+    connection = service.connection()
+    connection.request("GET", f"/head_alone?port={rendezvous.port}")
+    guest = rendezvous.guest()
+    response = connection.getresponse()
+    guest.let_go()
+    assert (response.status, response.read()) == (201, b"made")
+
+
+@pytest.mark.per_profile
 def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, rendezvous: Rendezvous) -> None:
     """At its next event; its response is whole, so that the client comes again."""
     with serving(shape, "wsgi_app:app", "auto", workers=1, grace=60) as service:
@@ -302,7 +333,7 @@ def test_a_status_line_that_is_none_is_a_500(service: Service, line: str) -> Non
     assert (answer.status, answer.headers["x-more"]) == (500, None)
 
 
-@pytest.mark.parametrize("how", ["list", "iterator", "write"])
+@pytest.mark.parametrize("how", ["list", "iterator", "write", "many"])
 def test_a_body_beyond_its_content_length_is_cut_with_one_warning(service: Service, how: str) -> None:
     connection = service.connection()
     said = "longer than its Content-Length"

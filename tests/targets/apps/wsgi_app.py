@@ -195,6 +195,40 @@ def writes(environ: Environ, start: Start) -> list[bytes]:
 
 
 @route
+def empty_parts(environ: Environ, start: Start) -> Iterable[bytes]:
+    """Far more parts without bytes than may be on their way, before and behind one that has some."""
+    write = start("200 OK", [("Content-Type", "text/plain")])
+    parts = [b""] * 100 + [b"part"] + [b""] * 100
+    if query(environ)["how"] == "write":
+        for part in parts:
+            write(part)
+        return []
+    return iter(parts)
+
+
+@route
+def empty_for_ever(environ: Environ, start: Start) -> Iterable[bytes]:
+    """Whoever asks for a part, or closes it, meets the test."""
+    port = int(query(environ)["port"])
+
+    def made() -> Iterator[bytes]:
+        while True:
+            meet(port, "next")
+            yield b""
+
+    start("200 OK", [("Content-Type", "text/plain")])
+    return Parts("closed", made(), port)
+
+
+@route
+def head_alone(environ: Environ, start: Start) -> Iterable[bytes]:
+    """The head by an empty `write`, and a part when the test has it."""
+    start("201 Created", [("Content-Type", "text/plain")])(b"")
+    meet(int(query(environ)["port"]), "wrote")
+    return [b"made"]
+
+
+@route
 def late_head(environ: Environ, start: Start) -> Iterator[bytes]:
     """A generator says its head with its first part."""
     yield b""
@@ -244,6 +278,8 @@ def too_long(environ: Environ, start: Start) -> Iterable[bytes]:
         write(b"12")
         write(b"34")
         return [b"56"]
+    if how == "many":
+        return iter([b"12", b"34"] * 50)
     return [b"12", b"34", b"56"] if how == "list" else iter([b"12", b"34", b"56"])
 
 

@@ -334,7 +334,8 @@ mod tests {
             let headers = values.iter().map(|value| (&b"Content-Length"[..], value.as_bytes()));
             let head = Head::new(status, b"", headers.chain([(&b"x"[..], &b"y"[..])]), has_body)?;
             let read = http::ResponseHead::read(&head.bytes).expect("a head").0;
-            let values: Vec<_> = read.headers.iter().filter(|(name, _)| is_length(name)).map(|(_, value)| value).collect();
+            let values: Vec<_> =
+                read.headers.iter().filter(|(name, _)| is_length(name)).map(|(_, value)| value).collect();
             assert_eq!(read.headers.len(), values.len() + 1);
             Ok((String::from_utf8(values.join(&b' ')).expect("digits"), head.length))
         };
@@ -355,7 +356,8 @@ mod tests {
 
     #[test]
     fn a_reason_travels_where_it_is_not_the_usual_one() {
-        let made = |status, reason: &[u8]| Head::new(status, reason, std::iter::empty(), true).map(|head| reason_of(&head));
+        let made =
+            |status, reason: &[u8]| Head::new(status, reason, std::iter::empty(), true).map(|head| reason_of(&head));
         assert_eq!(made(200, b"OK"), Ok(Vec::new()));
         assert_eq!(made(200, b"Fine"), Ok(b"Fine".to_vec()));
         assert_eq!(made(299, b"Odd \xe9"), Ok(b"Odd \xe9".to_vec()));

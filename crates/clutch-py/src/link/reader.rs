@@ -160,7 +160,7 @@ impl Reader {
             drop(queue);
             self.sender.forget_waiting();
             match reads {
-                true => self.read(py, true)?,
+                true => self.read(py, true, true)?,
                 false => py.detach(|| self.wait_for_reader()),
             }
         }
@@ -186,9 +186,7 @@ impl Reader {
             let message = "this process was forked from a worker, which gets the data of the call";
             return Err(PyOSError::new_err(message));
         }
-        let reads =
-            !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
-        if !reads {
+        if !self.begins_to_read() {
             py.detach(|| {
                 // A link that broke is seen by the reader.
                 let _ = self.sender.writer.flush();
@@ -200,14 +198,32 @@ impl Reader {
             self.let_others_read();
             return Ok(());
         }
-        self.read(py, false)?;
+        self.read_for_streams(py, true)
+    }
+
+    /// Reads what has come, if somebody would have to wait for it to be read: for code that goes on without a wait, and
+    /// would not learn that its client has gone.
+    pub fn read_ready(&self, py: Python<'_>) -> PyResult<()> {
+        if self.sender.is_in_copy() || !self.begins_to_read() {
+            return Ok(());
+        }
+        self.read_for_streams(py, false)
+    }
+
+    // ---- reading
+
+    /// True: this thread reads from now on, and nobody else.
+    fn begins_to_read(&self) -> bool {
+        !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true)
+    }
+
+    fn read_for_streams(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
+        self.read(py, false, wait)?;
         if self.queue.lock().ended {
             self.streams.cancel_all();
         }
         Ok(())
     }
-
-    // ---- reading
 
     /// Whoever holds it may want the GIL: it is waited for without.
     fn lock_inbox(&self, py: Python<'_>) -> MutexGuard<'_, Inbox> {
@@ -220,13 +236,14 @@ impl Reader {
     }
 
     /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
-    fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
+    /// `wait`: until something has come.
+    fn read(&self, py: Python<'_>, idle: bool, wait: bool) -> PyResult<()> {
         let mut inbox = self.lock_inbox(py);
         let filling = &mut *inbox;
         let writer = &self.sender.writer;
         let filled = py.detach(|| {
             writer.flush()?;
-            filling.fill(writer.socket(), true)
+            filling.fill(writer.socket(), wait)
         });
         let taken = self.take_filled(py, filled, &mut inbox, idle);
         drop(inbox);

@@ -102,35 +102,13 @@ impl AppRequest for StartResponse {
         }
     }
 
+    /// An empty part sends nothing, not even the head: middleware yields some to gain time (PEP 3333).
     fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let link = self.link.get();
-        let Ok(bytes) = value.cast::<PyBytes>() else {
-            return Err(PyTypeError::new_err(format!(
-                "a WSGI app must give bytes; it gave {}",
-                value.get_type().name()?
-            )));
-        };
-        let bytes = bytes.as_bytes();
-        if bytes.is_empty() {
-            return Ok(());
+        let bytes = part_given(value)?;
+        if bytes.as_bytes().is_empty() {
+            return self.keep_credit(value.py());
         }
-        let mut state = self.state.lock();
-        state.begin()?;
-        let (bytes, is_cut) = state.within(bytes);
-        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, true)?;
-        drop(state);
-        self.tell_cut(value.py(), is_cut);
-        if payload.form == Codec::Bytes.into() && payload.bytes_total() == 0 {
-            return Ok(());
-        }
-        if is_endless {
-            // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
-            link.streams.mark_endless(self.id, None);
-        }
-        let more = credit_of(payload.bytes_total()) - 1;
-        link.streams.with(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));
-        link.sender.put_chunk(self.id, &payload)?;
-        link.flush(value.py())
+        self.send_part(bytes)
     }
 
     fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
@@ -200,7 +178,48 @@ fn ends_socket(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyStopIteration>(py) || error.is_instance_of::<PyConnectionError>(py)
 }
 
+/// Returns what an app gave as a part of its body, if it is one.
+fn part_given<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+    match value.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => {
+            let kind = value.get_type();
+            Err(PyTypeError::new_err(format!("a WSGI app must give bytes; it gave {}", kind.name()?)))
+        }
+    }
+}
+
 impl StartResponse {
+    /// Sends a part, for which one credit was taken, and the head before the first.
+    fn send_part(&self, part: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let (py, link) = (part.py(), self.link.get());
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(part.as_bytes());
+        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, true)?;
+        drop(state);
+        self.tell_cut(py, is_cut);
+        if payload.form == Codec::Bytes.into() && payload.bytes_total() == 0 {
+            return self.keep_credit(py);
+        }
+        if is_endless {
+            // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
+            link.streams.mark_endless(self.id, None);
+        }
+        let more = credit_of(payload.bytes_total()) - 1;
+        link.streams.with(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));
+        link.sender.put_chunk(self.id, &payload)?;
+        link.flush(py)
+    }
+
+    /// Gives back the credit of a part that is not sent: nobody else would. A producer that never runs out of it learns
+    /// here that its client has gone.
+    fn keep_credit(&self, py: Python<'_>) -> PyResult<()> {
+        let link = self.link.get();
+        link.streams.with(self.id, |stream| stream.credit += 1);
+        link.reader.read_ready(py)
+    }
+
     fn has_taken_socket(&self, py: Python<'_>) -> bool {
         let is_taken = |socket: &Py<PyAny>| socket.getattr(py, intern!(py, "is_taken")).and_then(|is| is.is_truthy(py));
         self.socket.get().is_some_and(|socket| is_taken(socket).unwrap_or(false))
@@ -287,12 +306,13 @@ impl StartResponse {
         slf.getattr(intern!(py, "write"))
     }
 
-    /// The old way to send a part of the body: waits until there is room for it.
+    /// The old way to send a part of the body: waits until there is room for it. The first sends the head, even if it is
+    /// empty (PEP 3333).
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let link = self.link.get();
+        let (part, link) = (part_given(data)?, self.link.get());
         link.reader.wait_for(data.py(), self.id, |stream| stream.credit > 0 || stream.is_left())?;
         link.streams.with(self.id, |stream| stream.credit = stream.credit.saturating_sub(1));
-        self.send(data)
+        self.send_part(part)
     }
 
     /// The app has taken the socket of its environ. `on_ending()` is called when the worker is to end.
