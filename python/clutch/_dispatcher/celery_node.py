@@ -177,7 +177,7 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
     weights = [weight for _, weight in given.get("queues") or ()] or [1] * len(told["queues"])
     # A queue may have another name than that by which the app knows it.
     queues = [[name, weight] for name, weight in zip(told["queues"], weights, strict=True)]
-    queues += [[name, 1] for name in told["direct"]]
+    queues += [[name, 1] for name in told["added"]]
     store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['node'])}"
     return {
         **usual,

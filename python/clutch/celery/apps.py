@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from celery import Celery
+from celery import Celery, signals
 from celery.utils.nodenames import host_format, worker_direct
 from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
@@ -51,11 +51,14 @@ def find(found: Any) -> Celery | None:
     return app
 
 
-def prepare(app: Celery) -> None:
-    """Imports the modules of its tasks and finishes the app, as a worker of Celery does before it forks."""
+def prepare(app: Celery, node: str) -> None:
+    """Imports the modules of its tasks and finishes the app, as a worker of Celery does before it forks. Handlers of
+    `celeryd_init` may set the app up by the name of its node."""
     app.set_current()
     app.set_default()
     app.loader.import_default_modules()
+    worker = types.SimpleNamespace(app=app, hostname=node)
+    signals.celeryd_init.send(sender=node, instance=worker, conf=app.conf, options={"hostname": node})
     app.finalize()
     modules = {type(task).__module__ for task in app.tasks.values()}
     app.conf.include = tuple({*app.conf.include, *modules})
@@ -173,10 +176,9 @@ def declare(app: Celery, queues: list[str]) -> None:
             app.amqp.queues[name](connection.default_channel).declare()
 
 
-def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
-    """What the dispatcher has to know of the app. `name`: of its node."""
+def told(app: Celery, node: str, queues: list[str]) -> dict[str, Any]:
+    """What the dispatcher has to know of the app. Handlers of `celeryd_after_setup` may add queues."""
     broker = choose_broker(app)
-    node = node_name(name)
     name_broadcasts(app, node)
     if queues:
         try:
@@ -187,12 +189,15 @@ def told(app: Celery, name: str, queues: list[str]) -> dict[str, Any]:
                 f"no queue {unknown} in task_queues, which has {known}; or set task_create_missing_queues = True"
             ) from None
     names = list(app.amqp.queues.consume_from)
-    direct = [app.amqp.queues.select_add(worker_direct(node)).name] if app.conf.worker_direct else []
+    if app.conf.worker_direct:
+        app.amqp.queues.select_add(worker_direct(node))
+    worker = types.SimpleNamespace(app=app, hostname=node)
+    signals.celeryd_after_setup.send(sender=node, instance=worker, conf=app.conf)
     return {
         "node": node,
         "store": store_url(app),
         "queues": names,
-        "direct": direct,
+        "added": [name for name in app.amqp.queues.consume_from if name not in names],
         "pool": pool_options(app),
         "strict": (app.conf.broker_transport_options or {}).get("queue_order_strategy") in ("priority", "sorted"),
         "soft_shutdown": app.conf.worker_soft_shutdown_timeout,

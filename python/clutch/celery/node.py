@@ -55,12 +55,13 @@ def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, 
     app = apps.find(found)
     if app is None:
         return None
-    apps.prepare(app)
-    told = apps.told(app, name, queues)
+    node = apps.node_name(name)
+    apps.prepare(app, node)
+    told = apps.told(app, node, queues)
     connection: Any = app.connection_for_write()
     # Before the first task, what the workers are to know of it. A broker that is away is waited for by who needs it.
     with contextlib.suppress(*apps.errors_of(connection)), connection:
-        queues = [*told["queues"], *told["direct"]]
+        queues = [*told["queues"], *told["added"]]
         apps.declare(app, queues)
         store = Store(told["node"])
         store.use(connection.default_channel)
@@ -116,7 +117,8 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
         of_dispatcher = json.loads(part)
         control = None if of_dispatcher["control"] is None else Path(of_dispatcher["control"])
-        serve(found[0], told["node"], told["queues"], Dispatcher(control, of_dispatcher["pid"], of_dispatcher["pool"]))
+        queues = [*told["queues"], *told["added"]]
+        serve(found[0], told["node"], queues, Dispatcher(control, of_dispatcher["pid"], of_dispatcher["pool"]))
 
 
 # ---- the node

@@ -7,6 +7,7 @@ end of its message.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
@@ -332,7 +333,8 @@ class Tasks:
         """`has_loop`: slots are tasks of an event loop."""
         self.app = app
         self.has_loop = has_loop and HAS_GREENLETS
-        apps.prepare(app)
+        self._node = apps.node_name(os.environ.get(NODE))
+        apps.prepare(app, self._node)
         self.names = sorted(app.tasks)
         self._receiver: Receiver | None = None
         self._tools: dict[str, TaskTool] = {}
@@ -342,7 +344,7 @@ class Tasks:
 
     def start(self) -> None:
         """In a worker, before its first task: what the pool of Celery's worker does in each of its processes."""
-        app, node = self.app, apps.node_name(os.environ.get(NODE))
+        app, node = self.app, self._node
         app.loader.init_worker()
         app.loader.init_worker_process()
         set_up_logging(app, node)
@@ -356,6 +358,10 @@ class Tasks:
         state.reset_state()
         self._receiver = Receiver(app, node)
         signals.worker_process_init.send(sender=node)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        signals.worker_process_shutdown.send(sender=self._node, pid=os.getpid(), exitcode=0)
 
     def tool(self, name: str) -> Tool:
         """Any name has one: also what is not registered has somebody who waits for it."""

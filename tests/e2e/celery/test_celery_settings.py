@@ -48,6 +48,21 @@ def test_its_own_queue_and_the_name_of_the_node(redis: RedisServer, shop: Module
         assert outcome(shop.add.apply_async((1, 2), exchange="C.dq2", routing_key=name)) == 3
         assert outcome(shop.add.apply_async((1, 3), queue="parcels")) == 4
         assert shop.app.control.ping([name], timeout=5, limit=1) == [{name: {"ok": "pong"}}]
+        # Once remote control has changed the queues, as before.
+        shop.app.control.add_consumer("late", destination=[name])
+        assert outcome(shop.add.apply_async((1, 4), queue="late")) == 5
+        assert outcome(shop.add.apply_async((1, 5), exchange="C.dq2", routing_key=name)) == 6
+
+
+def test_handlers_of_signals_set_the_node_up(redis: RedisServer, shop: ModuleType, tmp_path: Path) -> None:
+    ended, more = tmp_path / "ended", {"SHOP_ADDED": "own", "SHOP_ENDED": str(tmp_path / "ended")}
+    with node(redis, "--workers", "1", "--node", "cautious@here", "--queues", "parcels:2,celery", **more) as dispatcher:
+        assert repr(outcome(shop.note.delay(str(tmp_path / "noted"), "x", 60))) == "TimeLimitExceeded(0.5)"
+        assert outcome(shop.add.apply_async((1, 2), queue="cautious@here.own")) == 3
+        ended.unlink(missing_ok=True)  # of the worker that the limit has ended
+        dispatcher.terminate()
+        assert dispatcher.wait() == 0
+    assert ended.read_text() == "True 0\n"
 
 
 def test_the_order_of_queues(redis: RedisServer, shop: ModuleType, tmp_path: Path) -> None:

@@ -274,6 +274,26 @@ def on_prerun(task: Any, **_: Any) -> None:
     SEEN.append(f"prerun {task.name}")
 
 
+@signals.celeryd_init.connect
+def on_init(sender: str, conf: Any, **_: Any) -> None:
+    """Sets nodes up by their names, as Celery's documentation does."""
+    SEEN.append("init")
+    if sender.startswith("cautious@"):
+        conf.task_time_limit = 0.5
+
+
+@signals.celeryd_after_setup.connect
+def on_setup(sender: str, instance: Any, **_: Any) -> None:
+    if "SHOP_ADDED" in os.environ:
+        instance.app.amqp.queues.select_add(f"{sender}.{os.environ['SHOP_ADDED']}")
+
+
+@signals.worker_process_shutdown.connect
+def on_process_end(pid: int, exitcode: int, **_: Any) -> None:
+    if "SHOP_ENDED" in os.environ:
+        write(os.environ["SHOP_ENDED"], f"{pid == os.getpid()} {exitcode}")
+
+
 @signals.worker_process_init.connect
 def on_process(**_: Any) -> None:
     SEEN.append("process")
