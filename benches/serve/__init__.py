@@ -1,4 +1,4 @@
-"""Served apps: Clutch with its defaults beside granian, gunicorn and uvicorn with their fastest documented settings."""
+"""Served apps: Clutch with its defaults beside servers of the lab with their fastest documented settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from benches.serve import peers
-from benches.suite import BEST, OURS, Bar, Line, Preset, Row, Rows, Share, Size, at_most, faster, more, within
+from benches.suite import BEST, OURS, Line, Preset, Row, Rows, Share, Size, at_most, faster, more, within
 from clutch.lab.contender import Contender, contender_of
 from clutch.lab.load import Load
 from clutch.lab.peers.seam import Face, Peer
@@ -18,8 +18,20 @@ ASGI, WSGI, ECHO = (f"benches.serve.apps:{name}" for name in ("noop_asgi", "noop
 FASTAPI = "benches.serve.fastapi_app:app"
 WORKERS = 2
 CLIENTS = Load(100)
-UVICORNS = ("gunicorn uvicorn", "uvicorn httptools")
+KILLED_MAX = 64
+"""Requests that may fail for each worker that is killed: those that it had begun."""
 Peers = tuple[str | Peer, ...]
+FAST: Peers = (
+    *peers.GRANIAN_ASGI,
+    "gunicorn uvicorn",
+    "gunicorn asgi",
+    "uvicorn httptools",
+    "uvicorn zttp",
+    "peregrine",
+    "weft",
+    "h2corn",
+)
+FAST_WSGI: Peers = (*peers.GRANIAN_WSGI, peers.GUNICORN_SYNC, "gunicorn gthread", "peregrine", "weft")
 
 
 def rows(size: Size) -> Rows:
@@ -42,46 +54,24 @@ def over_http(title: str, app: App, them: Peers, lines: tuple[Line, ...], face: 
 
 
 def rates() -> Rows:
-    """Requests a second, and CPU time of each: in a session of its own, as a service runs, and in the load's. (Where
-    autogroups are on, each session gets the same share of the CPUs.)"""
-    noop, endpoint, in_threads = app_of(ASGI), app_of(FASTAPI, "/async/small"), app_of(FASTAPI, "/sync/small")
+    """CPU time of each request, which decides, and requests a second; each server in a session of its own, as a service
+    runs."""
+    noop, wsgi = app_of(ASGI), app_of(WSGI)
+    endpoint, in_threads, large = (app_of(FASTAPI, f"/{path}") for path in ("async/small", "sync/small", "async/large"))
     few = clutch(app_of(FASTAPI, "/sync/small", "--worker-connections", "16"), name="clutch, 16 at a time")
-    granian, gunicorn = peers.GRANIAN_ASGI, "gunicorn uvicorn"
-    bare = over_http("no-op ASGI", noop, (*granian, *UVICORNS), rate({"granian": more(1.4)}))
-    wsgi: Peers = (*peers.GRANIAN_WSGI, peers.GUNICORN_SYNC, "gunicorn gthread")
-    bare_wsgi = over_http("no-op WSGI", app_of(WSGI), wsgi, rate({"granian": more(1), "gunicorn sync": more(8)}))
-    fastapi = over_http("FastAPI, async def", endpoint, (*granian, gunicorn), rate({"granian": more(1.2)}))
-    lines = (*rate({BEST: more(1.2)}), Line("cpu", title="CPU"))
-    large = over_http("1 MB", app_of(FASTAPI, "/async/large"), (*granian, *UVICORNS), rate({BEST: more(0.9)}))
     return {
-        **with_cpu("noop-asgi", bare, granian=(0.65, 0.92), gunicorn=(0.55, 0.65)),
-        **with_cpu("noop-wsgi", replace(bare_wsgi, face="wsgi"), granian=(0.65, 0.75)),
-        **with_cpu("fastapi-async", fastapi, granian=(0.8, 0.92), gunicorn=(0.85, 0.9)),
-        "fastapi-sync": over_http("FastAPI, def", in_threads, (*granian, gunicorn), lines, variants=(few,)),
-        "large": large,
+        "noop-asgi": rate("no-op ASGI", noop, 0.95),
+        "noop-wsgi": rate("no-op WSGI", wsgi, 1, FAST_WSGI, face="wsgi"),
+        "fastapi-async": rate("FastAPI, async def", endpoint, 0.95),
+        "fastapi-sync": rate("FastAPI, def", in_threads, 0.95, variants=(few,)),
+        "large": rate("1 MB", large, 1),
     }
 
 
-def rate(bars: dict[str, Bar]) -> tuple[Line, ...]:
-    return (Line("rate", bars),)
-
-
-def with_cpu(name: str, row: Row, **allowed: tuple[float, float]) -> Rows:
-    """By peer: what the CPU time of a request may be of the peer's, alone and together with the load."""
-    names = {"granian": "granian", "gunicorn": "gunicorn uvicorn"}
-    alone, together = (
-        Line("cpu", {names[peer]: within(both[nr]) for peer, both in allowed.items()}, title="CPU of a request")
-        for nr in (0, 1)
-    )
-    title = f"{row.title}, in the session of the load"
-    return {
-        name: replace(row, lines=(*row.lines, alone), pace="fine"),
-        f"{name}-together": replace(row, title=title, lines=(together,), pace="fine", over=without_session),
-    }
-
-
-def without_session(order: dict[str, Any]) -> dict[str, Any]:
-    return {**order, "has_session": False}
+def rate(title: str, app: App, allowed: float, them: Peers = FAST, **more: Any) -> Row:
+    """`allowed`: CPU time of a request as a share of that of the best peer, whichever it is."""
+    lines = (Line("cpu", {BEST: within(allowed)}, title="CPU of a request"), Line("rate"))
+    return over_http(title, app, them, lines, pace="fine", **more)
 
 
 def tails() -> Rows:
@@ -90,7 +80,7 @@ def tails() -> Rows:
     line = Line("p99", {BEST: within(1)})
     return {
         f"tail-{name}": replace(
-            over_http(f"p99 at 60 % of the best peer's peak, {title}", app, (*peers.GRANIAN_ASGI, *UVICORNS), (line,)),
+            over_http(f"p99 at 60 % of the best peer's peak, {title}", app, FAST, (line,)),
             loads=(Share(0.6, CLIENTS.callers, "peers"),),
             seconds=2.0,
         )
@@ -117,8 +107,8 @@ def protocols() -> Rows:
         "websocket": over_http(
             "WebSocket messages that come back",
             app_of(ECHO),
-            (*peers.UVICORN_WEBSOCKETS, peers.GRANIAN_WEBSOCKETS),
-            (Line("rate", {"uvicorn": more(1.2)}),),
+            (*peers.UVICORN_WEBSOCKETS, peers.GRANIAN_WEBSOCKETS, "peregrine", "weft"),
+            (Line("rate", {"uvicorn": more(2), "peregrine": more(1)}),),
             over=lambda order: {**order, "kind": "websocket", "message": "hello, clutch"},
         ),
         **{
@@ -146,12 +136,11 @@ def lives() -> Rows:
         pace="slow",
         is_fresh=True,
     )
-    kill = (CLIENTS.callers * WORKERS, "gunicorn uvicorn", peers.GRANIAN_RESPAWNING)
+    kill = (KILLED_MAX * WORKERS, "gunicorn uvicorn", peers.GRANIAN_RESPAWNING)
     return {
         "memory": memory,
         "life-reload": life("reload", (), 0, "gunicorn uvicorn", peers.GRANIAN_RESPAWNING),
         "life-recycle": life("recycle", ("--max-requests", "2000"), 0, peers.GUNICORN_RECYCLING),
-        # As many as are connected may be in the worker at that moment.
         "life-kill": life("kill", (), *kill),
     }
 
