@@ -110,7 +110,7 @@ pub struct Round {
     pub lost: Vec<JobId>,
     /// True if it wanted jobs and has no lease: nothing was claimed.
     pub has_no_lease: bool,
-    /// A limit of rate has held jobs back, until then.
+    /// When to ask again: a limit of rate has held jobs back until then, or, at once, there may be more by now.
     pub again_in: Option<Duration>,
     /// What was left alone since somebody has damaged it, and why.
     pub damaged: Vec<String>,

@@ -27,7 +27,7 @@ use self::address::Address;
 pub use self::address::{check, is_scheme};
 use self::message::{Message, redelivered, unpacked};
 use self::settings::Settings;
-use self::watch::{Tracked, Wanted};
+use self::watch::{Keys, Tracked, Wanted};
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
 use super::redis::{Location, add_lapsed, add_runner, holders, lead, leases};
@@ -73,7 +73,7 @@ pub struct Celery {
     /// Messages that runners of this program have, by runner and id.
     held: Mutex<HashMap<String, HashMap<JobId, Held>>>,
     /// Lists that they have asked for.
-    keys: Arc<Mutex<BTreeSet<String>>>,
+    keys: Arc<Keys>,
     /// What the node has told.
     settings: Mutex<Settings>,
     /// Name of the database as each runner knows it, which changes when it forgets everything.
@@ -595,7 +595,7 @@ impl Store for Celery {
         let queues = self.settings.lock().queues(&want.queues);
         let lists = self.lists(&queues);
         if !lists.is_empty() {
-            self.keys.lock().extend(lists.iter().map(|(key, _)| key.clone()));
+            self.keys.ask_for(lists.iter().map(|(key, _)| key.clone()));
         }
         let answer = self.link.run(&ROUND, |cmd| {
             add_runner(cmd, runner);
@@ -619,7 +619,7 @@ impl Store for Celery {
         let mut damaged = values.next().map(texts).unwrap_or_default();
         let unsplit = values.next().and_then(parsed::<usize>).unwrap_or_default();
         let settings = values.next().and_then(text).unwrap_or_default();
-        self.settings.lock().hear(settings);
+        let has_other_queues = self.settings.lock().hear(settings);
         let has_revoked = values.next().and_then(parsed) == Some(1);
         self.hear_since(runner, values.next().and_then(text));
         let (claimed, unreadable) = self.fetched(runner, fetched, has_revoked, now)?;
@@ -631,7 +631,9 @@ impl Store for Celery {
                 self.own_key("malformed")
             ));
         }
-        Ok(Round { claimed, lost, has_no_lease, again_in: None, damaged })
+        // These were asked for before it was heard which ones are wanted now.
+        let again_in = has_other_queues.then_some(Duration::ZERO);
+        Ok(Round { claimed, lost, has_no_lease, again_in, damaged })
     }
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
@@ -718,7 +720,7 @@ impl Store for Celery {
     }
 
     fn queues(&self) -> Result<Vec<QueueStats>> {
-        let (mut found, mut keys) = (BTreeMap::new(), self.keys.lock().clone());
+        let (mut found, mut keys) = (BTreeMap::new(), self.keys.all());
         if keys.is_empty() {
             let declared = self.declared()?;
             keys.extend(self.lists(&declared).into_iter().map(|(key, _)| key));

@@ -31,20 +31,24 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub fn hear(&mut self, text: String) {
-        if text != self.text {
-            let is_first = self.text.is_empty();
-            let before = std::mem::replace(&mut self.told, serde_json::from_str(&text).unwrap_or_default()).intervals;
-            let intervals = &self.told.intervals;
-            let is_changed = |task: &&String| before.get(*task) != intervals.get(*task);
-            let changed: BTreeSet<String> = before.keys().chain(intervals.keys()).filter(is_changed).cloned().collect();
-            self.next.retain(|task, _| !changed.contains(task));
-            if !is_first {
-                self.changed.extend(changed);
-            }
-            self.for_workers = for_workers(&text).unwrap_or_default();
-            self.text = text;
+    /// Returns whether it names other queues than before.
+    pub fn hear(&mut self, text: String) -> bool {
+        if text == self.text {
+            return false;
         }
+        let is_first = self.text.is_empty();
+        let Told { queues, intervals: before, .. } =
+            std::mem::replace(&mut self.told, serde_json::from_str(&text).unwrap_or_default());
+        let intervals = &self.told.intervals;
+        let is_changed = |task: &&String| before.get(*task) != intervals.get(*task);
+        let changed: BTreeSet<String> = before.keys().chain(intervals.keys()).filter(is_changed).cloned().collect();
+        self.next.retain(|task, _| !changed.contains(task));
+        if !is_first {
+            self.changed.extend(changed);
+        }
+        self.for_workers = for_workers(&text).unwrap_or_default();
+        self.text = text;
+        self.told.queues != queues
     }
 
     /// Tasks whose rate has changed, and which are to be given times anew; `set_times_anew` once they were.
@@ -132,7 +136,8 @@ mod tests {
         let mut settings = Settings::default();
         let wanted = ["b".to_owned(), "a".to_owned()];
         assert_eq!(settings.queues(&wanted), wanted);
-        settings.hear(r#"{"queues": ["a", "c"]}"#.to_owned());
+        assert!(settings.hear(r#"{"queues": ["a", "c"]}"#.to_owned()), "others than before");
+        assert!(!settings.hear(r#"{"queues": ["a", "c"], "events": true}"#.to_owned()));
         assert_eq!(settings.queues(&wanted), ["a", "c"]);
         assert!(settings.queues(&[]).is_empty(), "a runner that wants nothing is asked for nothing");
         settings.hear("damaged".to_owned());

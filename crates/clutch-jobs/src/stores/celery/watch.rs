@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::store::Watch;
 use crate::stores::redis::link::RESPONSE_TIMEOUT;
 use crate::stores::redis::record::{parsed, text};
 
-/// Interval at which it is seen that other queues are asked for, or that nobody waits any more.
+/// Interval at which it is seen that nobody waits any more.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Interval at which the lists are looked at anyway: the server tells nothing any more once it has lost who asked.
@@ -24,19 +24,56 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(5);
 /// The channel of what the server tells.
 const CHANNEL: &str = "__redis__:invalidate";
 
+/// What wakes whoever waits.
+enum Wake {
+    /// Something that was looked at has changed, or there is more to look at.
+    Look,
+    /// The connection is lost.
+    Lost,
+}
+
+/// Lists that somebody asks for. Whoever waits hears of new ones.
+#[derive(Default)]
+pub(super) struct Keys {
+    asked_for: Mutex<BTreeSet<String>>,
+    waiting: Mutex<Vec<SyncSender<Wake>>>,
+}
+
+impl Keys {
+    pub fn all(&self) -> BTreeSet<String> {
+        self.asked_for.lock().clone()
+    }
+
+    pub fn ask_for(&self, keys: impl IntoIterator<Item = String>) {
+        let mut asked_for = self.asked_for.lock();
+        let before = asked_for.len();
+        asked_for.extend(keys);
+        let is_more = asked_for.len() > before;
+        drop(asked_for);
+        if is_more {
+            self.wake();
+        }
+    }
+
+    /// Wakes those who wait, and forgets those who do not any more.
+    fn wake(&self) {
+        let is_there = |one: &SyncSender<Wake>| !matches!(one.try_send(Wake::Look), Err(TrySendError::Disconnected(_)));
+        self.waiting.lock().retain(is_there);
+    }
+}
+
 /// What is looked at.
 pub(super) struct Wanted {
     /// Keys that are always looked at, and lists that somebody asks for.
     pub always: [String; 3],
-    pub keys: Arc<Mutex<BTreeSet<String>>>,
+    pub keys: Arc<Keys>,
     /// Text that is news when it changes.
     pub settings: String,
 }
 
 pub(super) struct Tracked {
     asking: Connection,
-    /// Something that was looked at has changed.
-    changes: Receiver<()>,
+    changes: Receiver<Wake>,
     /// The one who listens goes with this.
     _is_wanted: Arc<()>,
     wanted: Wanted,
@@ -53,11 +90,14 @@ impl Tracked {
         track.arg("TRACKING").arg("ON").arg("REDIRECT").arg(id).query::<Value>(&mut asking)?;
         told.set_read_timeout(Some(LOOK))?;
         let (sender, changes) = sync_channel(1);
+        wanted.keys.wake();
+        wanted.keys.waiting.lock().push(sender.clone());
         let _is_wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&_is_wanted);
         let listen = move || {
             sys::block_signals();
             let _ = listen(&mut told, &sender, &is_wanted);
+            let _ = sender.send(Wake::Lost);
         };
         std::thread::Builder::new().name("clutch-tracked".to_owned()).spawn(listen)?;
         let looked_at = Instant::now();
@@ -71,7 +111,7 @@ impl Tracked {
 
     /// Looks at all keys, and so hears of their next changes. Whether one is there.
     fn look(&mut self) -> RedisResult<bool> {
-        self.known.clone_from(&self.wanted.keys.lock());
+        self.known = self.wanted.keys.all();
         self.looked_at = Instant::now();
         let mut looks = redis::pipe();
         looks.cmd("GET").arg(&self.wanted.settings);
@@ -87,17 +127,18 @@ impl Tracked {
     /// Whether the server has told something within this time.
     fn hear(&mut self, at_most: Duration) -> RedisResult<bool> {
         match self.changes.recv_timeout(at_most) {
-            Ok(()) => Ok(true),
+            Ok(Wake::Look) => Ok(true),
             Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+            Ok(Wake::Lost) | Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
+            }
         }
     }
 
     fn wait_for(&mut self, at_most: Duration) -> RedisResult<bool> {
         let until = Instant::now() + at_most;
         loop {
-            let is_due = *self.wanted.keys.lock() != self.known || self.looked_at.elapsed() >= LOOK_ANYWAY;
-            if is_due && self.look()? {
+            if self.looked_at.elapsed() >= LOOK_ANYWAY && self.look()? {
                 return Ok(true);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -112,14 +153,14 @@ impl Tracked {
 }
 
 /// Tells when it listens, and then of each change, until nobody wants to know or the connection is lost.
-fn listen(connection: &mut Connection, changes: &SyncSender<()>, is_wanted: &Weak<()>) -> RedisResult<()> {
+fn listen(connection: &mut Connection, changes: &SyncSender<Wake>, is_wanted: &Weak<()>) -> RedisResult<()> {
     let mut channel = connection.as_pubsub();
     channel.subscribe(CHANNEL)?;
     let mut has_news = true;
     while is_wanted.strong_count() > 0 {
         // What was told and not heard yet is news enough.
         if has_news {
-            let _ = changes.try_send(());
+            let _ = changes.try_send(Wake::Look);
         }
         has_news = match channel.get_message() {
             Ok(_) => true,
