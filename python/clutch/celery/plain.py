@@ -64,7 +64,9 @@ class Plain:
         if not isinstance(body, list | tuple):
             return None
         args, kwargs, embed = body
-        delivered = properties.get("delivery_info") or {}
+        delivered = properties["delivery_info"]
+        if not isinstance(properties["delivery_tag"], str) or not isinstance(delivered, dict):
+            return None
         request = headers | {
             "properties": properties,
             "reply_to": properties.get("reply_to"),

@@ -13,6 +13,9 @@ from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 from kombu.serialization import prepare_accept_content
 from kombu.transport.virtual import Base64, Message
 
+NEEDED = ("delivery_tag", str), ("delivery_info", dict)
+"""Properties that each message has."""
+
 
 class Channel:
     """As much of a channel as a message needs to be read. What becomes of it is `settled` elsewhere."""
@@ -91,6 +94,9 @@ class Standin(Consumer):
 
     def message(self, envelope: dict[str, Any]) -> Message:
         """Reads a message out of what kombu has written. Raises what is wrong with it."""
+        properties = envelope.get("properties")
+        if not isinstance(properties, dict) or not all(isinstance(properties.get(name), kind) for name, kind in NEEDED):
+            raise ValueError("its properties have no delivery_tag, or no delivery_info")
         message = Message(envelope, channel=self.channel, accept=self.accept)
         if message.errors:
             message._reraise_error()

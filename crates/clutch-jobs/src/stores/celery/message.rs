@@ -31,7 +31,7 @@ pub(super) struct Message {
 impl Message {
     /// None: it is not JSON, or no message. What is not read may be a number of many digits, or as deep as it likes.
     pub fn parse(text: &str) -> Option<Message> {
-        let message: Fields = serde_json::from_str(text).ok()?;
+        let message: Fields = read(text)?;
         let (headers, properties) = (fields(&message, "headers"), fields(&message, "properties"));
         let retries = field(&headers, "retries").unwrap_or(0_u64);
         Some(Message {
@@ -61,9 +61,46 @@ impl Message {
 
 type Fields = BTreeMap<String, Box<RawValue>>;
 
+/// What only Python takes for JSON, each with a number that nobody writes, which stands for it while the rest is read.
+const CONSTANTS: [(&str, &str); 3] =
+    [("-Infinity", "-0e-2718281828459045"), ("Infinity", "-0e-2718281828459044"), ("NaN", "-0e-2718281828459043")];
+
+/// None: it is not JSON, not even to Python.
+fn read<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&without_constants(text)?).ok())
+}
+
+/// None: it has none.
+fn without_constants(text: &str) -> Option<String> {
+    let (mut rest, mut made, mut is_in_text) = (text, String::new(), false);
+    while let Some(at) = rest.find(if is_in_text { &['"', '\\'][..] } else { &['"', '-', 'I', 'N'] }) {
+        let constant = CONSTANTS.iter().find(|(name, _)| !is_in_text && rest[at..].starts_with(name));
+        let length = match (constant, rest.as_bytes()[at]) {
+            (Some((name, _)), _) => name.len(),
+            // What is escaped may be longer: then it is none of these.
+            (None, b'\\') => 1 + rest[at + 1..].chars().next().map_or(0, char::len_utf8),
+            (None, byte) => {
+                is_in_text ^= byte == b'"';
+                1
+            }
+        };
+        made.push_str(&rest[..at]);
+        made.push_str(constant.map_or(&rest[at..at + length], |(_, number)| number));
+        rest = &rest[at + length..];
+    }
+    made.push_str(rest);
+    (made != text).then_some(made)
+}
+
+fn with_constants(text: String) -> String {
+    CONSTANTS
+        .iter()
+        .fold(text, |text, (name, number)| if text.contains(number) { text.replace(number, name) } else { text })
+}
+
 /// The same message, which says that it may have run before. Nothing else in it changes, be it a number of many digits.
 pub(super) fn redelivered(text: &str) -> Option<String> {
-    let mut message: Fields = serde_json::from_str(text).ok()?;
+    let mut message: Fields = read(text)?;
     let flag = || RawValue::from_string("true".to_owned()).ok();
     let mut headers = fields(&message, "headers");
     headers.insert("redelivered".to_owned(), flag()?);
@@ -73,7 +110,7 @@ pub(super) fn redelivered(text: &str) -> Option<String> {
     put(&mut properties, "delivery_info", &delivery)?;
     put(&mut message, "headers", &headers)?;
     put(&mut message, "properties", &properties)?;
-    serde_json::to_string(&message).ok()
+    Some(with_constants(serde_json::to_string(&message).ok()?))
 }
 
 /// The fields of a part; none of one that is missing, or something else.
@@ -93,8 +130,8 @@ fn put(into: &mut Fields, name: &str, part: &Fields) -> Option<()> {
 
 /// What `unacked` has of a message: its text, and the exchange and routing key that it came by.
 pub(super) fn unpacked(kept: &str) -> Option<(String, String, String)> {
-    let (text, exchange, key): (Box<RawValue>, Option<String>, Option<String>) = serde_json::from_str(kept).ok()?;
-    Some((text.get().to_owned(), exchange.unwrap_or_default(), key.unwrap_or_default()))
+    let (text, exchange, key): (Box<RawValue>, Option<String>, Option<String>) = read(kept)?;
+    Some((with_constants(text.get().to_owned()), exchange.unwrap_or_default(), key.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -129,6 +166,19 @@ mod tests {
         }
         let odd = Message::parse(r#"{"headers": {"id": [1], "task": 7, "retries": -1}, "properties": 7}"#).unwrap();
         assert_eq!(odd, Message::parse("{}").unwrap());
+    }
+
+    #[test]
+    fn what_is_json_to_python_alone_is_read_and_kept() {
+        let odd = r#"[NaN, -Infinity, {"NaN": [Infinity, "a \"NaN\\", -7, "NaN"]}]"#;
+        let text = TEXT.replace("12345678901234567890123", odd);
+        assert_eq!(Message::parse(&text), Message::parse(TEXT));
+        let again = redelivered(&text).unwrap();
+        assert!(again.contains(odd), "{again}");
+        assert_eq!(unpacked(&format!(r#"[{text},"","q"]"#)).unwrap().0, text);
+        let nan = text.replace("\"retries\":2", "\"retries\":NaN");
+        assert_eq!(Message::parse(&nan).unwrap().retries, 0);
+        assert_eq!(["NaN", "[NaN", r#"{"a": Nan}"#, r#"{"a": "NaN"#].map(Message::parse), [None, None, None, None]);
     }
 
     #[test]

@@ -81,11 +81,19 @@ local function claim_known(name)
   end
 end
 
+-- A message that has none and says which task it is gets one: a worker tells whoever waits what is wrong with it.
+local made = 0
 local function tag_of(text)
   local ok, message = pcall(cjson.decode, text)
-  if not ok or type(message) ~= 'table' or type(message.properties) ~= 'table' then return end
-  local tag = message.properties.delivery_tag
-  if type(tag) == 'string' and #tag > 0 and type(message.properties.delivery_info) == 'table' then return tag end
+  if not ok or type(message) ~= 'table' then return end
+  local properties, headers = message.properties, message.headers
+  if type(properties) == 'table' and type(properties.delivery_info) == 'table' then
+    local tag = properties.delivery_tag
+    if type(tag) == 'string' and #tag > 0 then return tag end
+  end
+  if type(headers) ~= 'table' or type(headers.id) ~= 'string' then return end
+  made = made + 1
+  return 'clutch:' .. redis.sha1hex(runner .. ' ' .. number .. ' ' .. made)
 end
 
 local function claim_new(key, queue)
