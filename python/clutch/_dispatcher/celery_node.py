@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 END_SECONDS = 5.0
 """Longest wait for the end of a node."""
+FOLLOWED_SECONDS = 25.0
+"""Longest wait for the end of a node that another one follows: it goes on with what it has heard before."""
+LISTEN_SECONDS = 10.0
+"""Longest wait until a node listens in the place of another: its broker may be away."""
 SHOWN_MAX = 20
 """Names of tasks in the log."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0
@@ -50,7 +56,8 @@ class Node:
         self._env = {**os.environ, **(env or {})}
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._part: dict[str, Any] | None = None
+        self._part: dict[str, Any] = {}
+        self._token = os.urandom(8).hex()
         self._told: dict[str, Any] | None = None
         self._has_told = False
         self._process = self._spawn()
@@ -65,23 +72,24 @@ class Node:
 
     def serve(self, part: dict[str, Any]) -> None:
         """Lets it be the node from now on. `part`: what it has to know of the dispatcher."""
-        self._part = part
-        self._send(self._process)
+        self._part = {**part, "token": self._token}
+        send(self._process, {**self._part, "follows": False})
         threading.Thread(target=self._keep, name="clutch-node", daemon=True).start()
 
     def renew(self) -> str | None:
         """Starts it anew, with the code as it is now; returns why it cannot, while the one before goes on."""
-        fresh = self._spawn()
+        since, fresh = time.time(), self._spawn()
         try:
             if self._read(fresh) is None:
                 raise ConfigError("the target has no Celery app any more")
         except ConfigError as error:
             end(fresh)
             return str(error)
+        send(fresh, {**self._part, "follows": True})
+        line_of(fresh, LISTEN_SECONDS)
         with self._lock:
             before, self._process = self._process, fresh
-        end(before)
-        self._send(fresh)
+        send(fresh, {"since": since, "heard": json.loads(end(before, "followed\n", FOLLOWED_SECONDS) or "[]")})
         if self._over.is_set():
             end(fresh)
         return None
@@ -107,12 +115,6 @@ class Node:
             raise ConfigError(told["error"])
         return told
 
-    def _send(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):  # it has died, and is started again
-            process.stdin.write(json.dumps(self._part) + "\n")
-            process.stdin.flush()
-
     def _keep(self) -> None:
         """Starts it again when it dies."""
         pause = PAUSE_SECONDS
@@ -131,17 +133,43 @@ class Node:
                 return
 
 
-def end(process: subprocess.Popen[str], word: str = "") -> None:
-    """Ends a node, which goes with its standard input. `word`: it leaves, and nobody comes in its place."""
+def send(process: subprocess.Popen[str], what: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError, ValueError):  # it has died, and is started again; or it was ended
+        process.stdin.write(json.dumps(what) + "\n")
+        process.stdin.flush()
+
+
+def line_of(process: subprocess.Popen[str], at_most: float) -> str:
+    """The next lines that a node prints, mostly one; empty: none within this time, or it is gone."""
+    assert process.stdout is not None
+    until, found = time.monotonic() + at_most, b""
+    while not found.endswith(b"\n"):
+        if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            return ""
+        part = os.read(process.stdout.fileno(), 1 << 16)
+        if not part:
+            return ""
+        found += part
+    return found.decode()
+
+
+def end(process: subprocess.Popen[str], word: str = "", at_most: float = END_SECONDS) -> str:
+    """Ends a node, which goes with its standard input; returns its last line. `word`: `leave` if nobody comes in its
+    place, `followed` if another listens there already."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.write(word)
         process.stdin.close()
+    until, said = time.monotonic() + at_most, ""
+    while line := line_of(process, until - time.monotonic()):
+        said += line
     try:
-        process.wait(END_SECONDS)
+        process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    return said.rpartition("\n")[0].rpartition("\n")[2]
 
 
 def node_of(front: Mapping[str, Any], pool: PoolSpec) -> Node:

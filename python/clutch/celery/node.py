@@ -6,6 +6,10 @@ workers (a text in the store).
 Prints what the dispatcher has to know of the app, as a line of JSON (`null`: the target has no app; or what is wrong
 with the app), then reads a line with its part: the control socket. It goes when it reads more, for good, or when its
 standard input ends, and another comes in its place.
+
+One that comes in the place of another listens while that one still answers. It says so by a broadcast, up to which the
+other carries out what comes, and prints a line; then it reads what the other has heard, in a line of JSON that the
+other prints when it goes. So no command is lost between the two, and none is carried out twice.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ import os
 import re
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -106,32 +109,64 @@ def main() -> None:
         from clutch._worker.image import not_imported
 
         told = {"error": not_imported(f"target {asked['target']!r}", error)}
-    with open(answer, "w", encoding="utf-8") as file:
-        file.write(json.dumps(told) + "\n")
+    dispatcher = Lines(answer)
+    dispatcher.say(told)
     if found is None:
         return
-    part = sys.stdin.readline()
-    if part.startswith("{"):  # or else the dispatcher is over before it has begun
+    part = dispatcher.read()
+    if part is not None:  # or else the dispatcher is over before it has begun
         # The dispatcher tells when it is over: it outlives the signal of a terminal or a service manager.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        of_dispatcher = json.loads(part)
-        control = None if of_dispatcher["control"] is None else Path(of_dispatcher["control"])
-        queues = [*told["queues"], *told["added"]]
-        serve(found[0], told["node"], queues, Dispatcher(control, of_dispatcher["pid"], of_dispatcher["pool"]))
+        control = None if part["control"] is None else Path(part["control"])
+        fleet = Fleet(
+            found[0],
+            told["node"],
+            [*told["queues"], *told["added"]],
+            Dispatcher(control, part["pid"], part["pool"]),
+        )
+        fleet.heard.place = f"{told['node']} {part['token']}"
+        serve(fleet, dispatcher if part["follows"] else None)
+        dispatcher.say(fleet.heard.told())
+
+
+class Lines:
+    """What the node and the dispatcher say to each other: lines of JSON."""
+
+    def __init__(self, answer: int) -> None:
+        """`answer`: the descriptor that the dispatcher reads."""
+        self._answer = open(answer, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+        # Unbuffered: what comes after a line is left where `is_over` sees it.
+        self._input = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+
+    def say(self, what: Any) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self._answer.write(json.dumps(what) + "\n")
+            self._answer.flush()
+
+    def ask(self, what: Any) -> Any:
+        self.say(what)
+        return self.read()
+
+    def read(self) -> Any:
+        """None: it is over."""
+        line = self._input.readline()
+        return json.loads(line) if line.startswith(b"{") else None
 
 
 # ---- the node
 
 
-def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> None:
+def serve(fleet: Fleet, follows: Lines | None) -> None:
+    """Is the node until the dispatcher is over. `follows`: another one is the node until this one listens."""
     from celery import signals
     from celery.worker import state
     from celery.worker.control import Panel
 
     from clutch.celery import apps
+    from clutch.celery.broadcasts import Box, drain
 
-    fleet = Fleet(app, node, queues, dispatcher)
+    app = fleet.app
     connection: Any = app.connection_for_read()
     signals.worker_init.send(sender=fleet.controller)
 
@@ -144,23 +179,26 @@ def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> Non
 
     Panel.data["autoscale"] = autoscale  # Celery's asks for its own
 
-    pidbox = box_of(fleet)
+    box = Box(fleet)
     while not is_over(0):
         try:
             with connection.clone() as line:
-                apps.declare(app, queues)
+                apps.declare(app, fleet.names)
                 fleet.connect(line)
-                pidbox.listen()
-                fleet.hear_broadcasts(line.channel())
-                fleet.start(line)
-                while not is_over(0):
-                    with contextlib.suppress(socket.timeout):
-                        line.drain_events(timeout=WAIT_SECONDS)
+                box.listen()
+                fleet.meet(line, is_heard=follows is None)
+                if follows is not None:
+                    box.announce()
+                    before, follows = follows.ask("listening"), None
+                    if before is None:
+                        break
+                    box.follow(before)
+                fleet.start()
+                while not (fleet.heard.is_over or is_over(0)):
+                    drain(line, WAIT_SECONDS)
                     fleet.look_at_times()
-                fleet.stop()
-                if os.read(0, 1):
-                    fleet.forget_broadcasts(line.channel())
-                pidbox.leave()
+                end(fleet, box, line)
+                break
         except apps.errors_of(connection):
             if is_over(WAIT_SECONDS):
                 break
@@ -169,36 +207,19 @@ def serve(app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> Non
     state.should_stop = True
 
 
-def box_of(fleet: Fleet) -> Any:
-    """Where remote control comes to."""
-    from celery.worker.pidbox import Pidbox
-
-    class Box(Pidbox):
-        """Knows what runs when a command comes, whatever it asks for. Hears none if the app says so."""
-
-        is_wanted = fleet.app.conf.worker_enable_remote_control
-
-        def listen(self) -> None:
-            if self.is_wanted:
-                self.start(fleet.consumer)
-                box: Any = self.consumer
-                box.consume()
-
-        def leave(self) -> None:
-            if self.is_wanted:
-                self.shutdown(fleet.consumer)
-
-        def on_message(self, body: Any, message: Any) -> None:
-            fleet.look()
-            super().on_message(body, message)
-            fleet.look()
-
-    return Box(fleet.consumer)
-
-
 def is_over(seconds: float) -> bool:
     """Whether the dispatcher is gone within this time."""
     return bool(select.select([0], [], [], seconds)[0])
+
+
+def end(fleet: Fleet, box: Any, line: Any) -> None:
+    word = b"f" if fleet.heard.is_over else os.read(0, 1)
+    if word == b"f":  # another follows
+        box.hear_out(line)
+    fleet.stop()
+    if word == b"l":  # nobody does
+        fleet.forget_broadcasts(line.channel())
+    box.leave()
 
 
 class Dispatcher:
@@ -350,6 +371,7 @@ class Fleet:
         from celery.utils.timer2 import Timer
         from celery.worker import state
 
+        from clutch.celery.broadcasts import Heard
         from clutch.celery.standin import Channel, Controller, Standin
 
         self.app = app
@@ -370,8 +392,10 @@ class Fleet:
         consumer.pid = os.getpid()
         consumer.reset_rate_limits = lambda: None
         consumer._update_prefetch_count = lambda _n=0: None
-        names = app.amqp.queues
-        self.queues = {name: names[name] for name in queues}
+        self.names = queues
+        self.heard = Heard()
+        known = app.amqp.queues
+        self.queues = {name: known[name] for name in queues}
         consumer.task_consumer = SimpleNamespace(queues=list(self.queues.values()))
         consumer.add_task_queue = self.add_queue
         consumer.cancel_task_queue = self.cancel_queue
@@ -402,18 +426,25 @@ class Fleet:
             groups=None if self.task_events else ["worker"],
         )
 
-    def start(self, connection: Any) -> None:
-        from celery import signals
+    def meet(self, connection: Any, is_heard: bool) -> None:
+        """Neighbours tell what they know of as revoked, and are heard from now on. `is_heard`: so is what else comes
+        meanwhile, which is on the same connection."""
         from celery.worker.consumer.gossip import Gossip
         from celery.worker.consumer.mingle import Mingle
-        from celery.worker.heartbeat import Heart
 
-        # Neighbours tell what they know of as revoked, and are heard from now on.
-        Mingle(self.consumer).sync(self.consumer)
+        with contextlib.nullcontext(connection) if is_heard else connection.clone() as asking:
+            self.consumer.connection = asking
+            Mingle(self.consumer).sync(self.consumer)
+        self.consumer.connection = connection
         gossip: Any = Gossip(self.consumer)
         gossip.dispatcher = self.consumer.event_dispatcher
         for listener in gossip.get_consumers(connection.channel()):
             listener.consume()
+
+    def start(self) -> None:
+        from celery import signals
+        from celery.worker.heartbeat import Heart
+
         self.heart = Heart(self.timer, self.consumer.event_dispatcher)
         self.heart.start()
         if not self.was_ready:
@@ -428,6 +459,8 @@ class Fleet:
         from kombu.messaging import Consumer
 
         def take(message: Any) -> None:
+            if not self.heard.is_new(message.delivery_tag):
+                return
             channel._put(name_of[message.delivery_info["exchange"]], message._raw)
 
         queues = self._broadcasts()
@@ -458,6 +491,10 @@ class Fleet:
     def look(self) -> None:
         """Passes on what has changed, and takes over what the dispatcher has done."""
         self.looked_at = time.monotonic()
+        self.pass_on()
+        self._look_at_requests()
+
+    def pass_on(self) -> None:
         known: Any = self.state.revoked
         revoked: set[str] = set(known)
         self.store.revoke(revoked - self.revoked)
@@ -467,7 +504,6 @@ class Fleet:
         if settings != self.told or not self.store.has_told():
             self.store.tell_workers(settings)
             self.told = settings
-        self._look_at_requests()
 
     def _look_at_requests(self) -> None:
         """Celery's commands look at the requests of their process: those of the workers stand for them."""

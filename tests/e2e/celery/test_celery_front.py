@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import clutch
 from support.celery_house import broker_of, loaded, node, outcome
-from support.clutch_process import COMMAND, Dispatcher, environment, soon
+from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
 pytest.importorskip("celery")
@@ -113,6 +114,44 @@ def test_what_is_broadcast_runs_once_on_each_node(redis: RedisServer, tmp_path: 
             dispatcher.terminate()
             assert dispatcher.process.wait() == 0
     assert redis.ask("SMEMBERS", "_kombu.binding.news").strip() == "", "nobody listens any more"
+
+
+def test_no_broadcast_is_lost_while_a_reload_replaces_the_node(redis: RedisServer, tmp_path: Path) -> None:
+    """Nor is one carried out twice: for a while both listen."""
+    news, commands, tasks = {"SHOP_NEWS": "on"}, tmp_path / "commands", tmp_path / "tasks"
+    with (
+        node(redis, "--workers", "1", "--node", "one", **news) as dispatcher,
+        loaded(redis, **news) as shop,
+    ):
+        soon(lambda: answers(shop))
+        sent: list[str] = []
+        for reload in range(1, 3):
+            before = node_process(dispatcher)
+            dispatcher.process.send_signal(signal.SIGHUP)
+            while len(re.findall("fronts.*: reloaded", dispatcher.err.text)) < reload:
+                sent.append(str(len(sent)))
+                is_asked = len(sent) % 10 == 0  # it is not to send more than the node can carry out
+                more: dict[str, Any] = {"reply": True, "limit": 1, "timeout": WAIT_SECONDS} if is_asked else {}
+                told = shop.app.control.broadcast("note_down", {"path": str(commands), "text": sent[-1]}, **more)
+                assert bool(told) == is_asked
+                shop.note.apply_async((str(tasks), sent[-1]), queue="news")
+            assert node_process(dispatcher) != before
+        for path in (commands, tasks):
+            soon(lambda path=path: path.exists() and len(path.read_text().splitlines()) >= len(sent))
+            assert sorted(path.read_text().splitlines(), key=int) == sent
+
+
+def test_what_a_command_changes_during_a_reload_holds_afterwards(redis: RedisServer, shop: ModuleType) -> None:
+    with node(redis, "--workers", "1", "--node", "one") as dispatcher:
+        soon(lambda: answers(shop))
+        before, rate, heard = node_process(dispatcher), 0, []
+        dispatcher.process.send_signal(signal.SIGHUP)
+        while not re.search("fronts.*: reloaded", dispatcher.err.text):
+            rate += 1
+            heard += shop.app.control.rate_limit("celery_shop.add", f"{rate}/h", reply=True, timeout=1, limit=1)
+        assert len(heard) > 1 and node_process(dispatcher) != before
+        told = f'"celery_shop.add": {3_600_000 / rate}'
+        soon(lambda: told in redis.ask("GET", f"clutch.celery:settings:one@{os.uname().nodename}"))
 
 
 def test_a_program_runs_an_app_in_a_dispatcher_of_its_own(

@@ -13,6 +13,7 @@ from typing import Any
 
 from celery import Celery, signals, signature
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.worker.control import control_command
 from kombu import Queue
 from kombu.common import Broadcast
 from pydantic import BaseModel
@@ -130,6 +131,13 @@ def wait_at_late(port: int, word: str = "") -> str:
 def write(path: str, text: str) -> None:
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{text}\n")
+
+
+@control_command(args=[("path", str), ("text", str)], signature="[PATH] [TEXT]")
+def note_down(state: Any, path: str, text: str) -> dict[str, str]:
+    """A command of the app's own."""
+    write(path, text)
+    return {"ok": "noted"}
 
 
 @app.task
