@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import socket_apps
 
+from support.clutch_process import soon
 from support.http_service import Service, read_to_end, serving
 from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
@@ -83,6 +84,15 @@ def test_bytes_go_both_ways_once_the_app_has_granted_it(ask: Ask, service: Servi
     client.shutdown(socket.SHUT_WR)
     assert read_to_end(client) == b"LAST"
     assert service.ask("/plain").body == b"plain"
+
+
+@pytest.mark.per_profile
+def test_nothing_of_a_socket_is_left_when_its_request_has_ended(ask: Ask, own: Service) -> None:
+    for path in ("shout", "names", "plain"):
+        client = ask(own, path)
+        read_head(client)
+        client.close()
+    soon(lambda: own.ask("/left").body == b"0")
 
 
 def test_a_large_message_waits_for_whoever_is_slow(ask: Ask, service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import urllib.parse
 from collections.abc import Callable, Iterable
@@ -43,6 +44,15 @@ def plain(_environ: Environ, start: Start) -> Iterable[bytes]:
 def names(environ: Environ, start: Start) -> Iterable[bytes]:
     found = [name for name in NAMES if name in environ]
     body = ", ".join(found).encode()
+    start("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+
+
+@route
+def left(_environ: Environ, start: Start) -> Iterable[bytes]:
+    """Number of sockets of requests that are in memory."""
+    gc.collect()
+    body = str(sum(type(one).__name__ == "AppSocket" for one in gc.get_objects())).encode()
     start("200 OK", [("Content-Length", str(len(body)))])
     return [body]
 

@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from clutch import _core
-from clutch._worker.handlers.tcp import close, end_input, taken
+from clutch._worker.handlers import tcp
 
 __all__ = ["close", "put"]
 
@@ -24,13 +24,19 @@ NAMES = ("gunicorn.socket", "werkzeug.socket")
 
 def put(environ: dict[str, Any], request: _core.StartResponse, descriptor: _core.Descriptor) -> AppSocket:
     """Put the socket into the environ of a request, and return it. Raises OSError if it was lost on its way."""
-    given = taken(descriptor, kind(socket.socket))
+    given = tcp.taken(descriptor, kind(socket.socket))
     given.setblocking(True)
     given.request = request
     given.client = environ["REMOTE_ADDR"], int(environ.get("REMOTE_PORT", 0))
     given.server = environ["SERVER_NAME"], int(environ["SERVER_PORT"])
     environ.update(dict.fromkeys(NAMES, given))
     return given
+
+
+def close(given: AppSocket) -> None:
+    """Close the socket, and let go of its request, which holds it where the garbage collector does not look."""
+    given.request = None
+    tcp.close(given)
 
 
 @functools.cache
@@ -51,7 +57,7 @@ class AppSocket(Base):
     def take(self) -> None:
         if self.request is not None and not self.is_taken:
             self.is_taken = True
-            self.request.take_socket(functools.partial(end_input, self))
+            self.request.take_socket(functools.partial(tcp.end_input, self))
 
     def send(self, *args: Any) -> int:
         self.take()
