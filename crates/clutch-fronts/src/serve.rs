@@ -409,16 +409,15 @@ impl App {
     }
 
     /// As a WebSocket's.
-    fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, permit: ConnectionPermit) {
+    fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, mut permit: ConnectionPermit) {
         let patience = self.connections.limits.write;
         tokio::spawn(async move {
-            tunnel.run(upgrade, patience).await;
-            drop(permit);
+            tunnel.run(upgrade, patience, &mut permit).await;
         });
     }
 
     /// Keeps the place of its connection, which HTTP knows nothing of any more.
-    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, permit: ConnectionPermit) {
+    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, mut permit: ConnectionPermit) {
         let time = Duration::from_millis;
         let limits = websocket::SessionLimits {
             message_bytes_max: self.config.message_bytes_max,
@@ -428,9 +427,8 @@ impl App {
         let flush = self.flush.clone();
         tokio::spawn(async move {
             if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
-                session.run().await;
+                session.run(&mut permit).await;
             }
-            drop(permit);
         });
     }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -24,6 +26,12 @@ pytestmark = pytest.mark.usual_shape("async")
 
 MESSAGE_BYTES_MAX = 4 << 20
 QUIET_SECONDS = 0.4
+CLOSING_SECONDS_MAX = 5
+"""Time that a client has to answer the close frame, unless the front stops."""
+HANDSHAKE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 
 
 class Service(http_service.Service):
@@ -329,6 +337,19 @@ def test_a_stop_of_the_front_ends_conversations(serve: Serve, rendezvous: Rendez
     service.fronts.stop(WAIT_SECONDS)
     assert end_of(client) == (1012, "restart")
     assert word_of(rendezvous.guest()) == "1012 restart"
+
+
+def test_a_client_that_does_not_answer_holds_up_no_stop(serve: Serve, rendezvous: Rendezvous) -> None:
+    service = serve(grace=60)
+    with socket.create_connection(service.place, WAIT_SECONDS) as client:
+        client.sendall(b"GET /told?port=%d HTTP/1.1\r\nHost: a\r\n%s\r\n" % (rendezvous.port, HANDSHAKE))
+        assert client.recv(1000).startswith(b"HTTP/1.1 101 ")
+        begun = time.monotonic()
+        service.fronts.stop(WAIT_SECONDS)
+        assert time.monotonic() - begun < CLOSING_SECONDS_MAX
+        assert word_of(rendezvous.guest()) == "1012 restart"
+        assert client.recv(1000) == b"\x88\x09\x03\xf4restart"
+        assert client.recv(1000) == b""
 
 
 @pytest.mark.per_profile

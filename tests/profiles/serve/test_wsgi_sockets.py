@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,8 @@ from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
 from support.stderr import Stderr
 
+CLOSING_SECONDS_MAX = 5
+"""Time that a client has to close its side, unless the front stops."""
 ASKS = b"Connection: keep-alive, Upgrade\r\nUpgrade: shout\r\n"
 
 
@@ -209,6 +212,15 @@ def test_the_app_is_told_when_its_worker_is_to_end(ask: Ask, own: Service, rende
     assert guest.word == "ended"
     guest.let_go()
     assert rest + read_to_end(client) == b"bye"
+
+
+def test_a_client_that_stays_holds_up_no_stop(ask: Ask, own: Service) -> None:
+    client = ask(own, "shout")
+    read_head(client)
+    begun = time.monotonic()
+    own.fronts.stop(WAIT_SECONDS)
+    assert time.monotonic() - begun < CLOSING_SECONDS_MAX
+    assert client.recv(100) == b""
 
 
 def test_the_app_is_told_when_its_client_leaves(ask: Ask, own: Service, rendezvous: Rendezvous) -> None:

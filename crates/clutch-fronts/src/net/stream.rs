@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use clutch_wire::forked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,6 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::accept::Shortage;
 use crate::account::figures::{Connected, Figures};
+
+/// Maximum time that a stop waits for a client which was told of the end to close its side.
+const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 
 /// A connection, whatever its kind.
 pub(crate) struct Stream {
@@ -117,5 +121,11 @@ impl ConnectionPermit {
     pub(crate) async fn leave_asked(&mut self) {
         // The other side is dropped when the listener has ended: the same word.
         let _ = self.leave.changed().await;
+    }
+
+    /// Returns a moment after the connection was to leave: for what waits for the last word of a client alone.
+    pub(crate) async fn leave_insisted(&mut self) {
+        self.leave_asked().await;
+        tokio::time::sleep(LAST_WORD_MAX).await;
     }
 }

@@ -36,6 +36,7 @@ use crate::account::BrokenOff;
 use crate::account::figures::End;
 use crate::codec::http::credit_of;
 use crate::net::connection::Guarded;
+use crate::net::stream::ConnectionPermit;
 
 /// Bytes that are on their way in one direction, beside what sockets hold.
 const PIECE_BYTES: usize = 8 << 10;
@@ -277,25 +278,26 @@ impl Tunnel {
 
     /// Carries bytes both ways, on the connection that HTTP has let go of, until one side has closed. `patience`: the time
     /// that the client may take nothing of what is for it.
-    pub(super) async fn run(mut self, upgrade: OnUpgrade, patience: Duration) {
+    pub(super) async fn run(mut self, upgrade: OnUpgrade, patience: Duration, permit: &mut ConnectionPermit) {
         let Some(parts) = upgrade.await.ok().and_then(|upgraded| downcast::<TokioIo<Guarded>>(upgraded).ok()) else {
             return;
         };
         let (reads, writes) = tokio::io::split(parts.io.into_inner().unguarded());
         let to_client = pass(self.rest, &mut self.from_app, writes, patience);
         let to_app = listen(parts.read_buf, reads, self.to_app);
-        if both(to_client, to_app).await.is_ok() {
+        if both(to_client, to_app, permit).await.is_ok() {
             // Both have had their say: nobody is cancelled for that.
             self.from_app.exchange.answered();
         }
     }
 }
 
-/// Until the app has closed, and then for a moment until the client has: closing on what it has sent would take the last
-/// words away from it.
+/// Until the app has closed, and then for a moment until the client has, a short one when the front stops: closing on what
+/// it has sent would take the last words away from it.
 async fn both(
     to_client: impl Future<Output = Result<(), Lost>>,
     to_app: impl Future<Output = Result<(), Lost>>,
+    permit: &mut ConnectionPermit,
 ) -> Result<(), Lost> {
     let (mut to_client, mut to_app) = (pin!(to_client), pin!(to_app));
     tokio::select! {
@@ -303,7 +305,10 @@ async fn both(
         sent = &mut to_client => {
             sent?;
             // It hears no more either way.
-            let _ = timeout(CLOSING_MAX, to_app).await;
+            tokio::select! {
+                _ = timeout(CLOSING_MAX, to_app) => {}
+                () = permit.leave_insisted() => {}
+            }
             Ok(())
         }
         heard = &mut to_app => {

@@ -39,7 +39,7 @@ use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
 use crate::codec::{CLOSE, TEXT};
 use crate::net::connection::Guarded;
-use crate::net::stream::Io;
+use crate::net::stream::{ConnectionPermit, Io};
 
 /// The only version there is.
 const VERSION: &str = "13";
@@ -258,7 +258,7 @@ impl Session {
         Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat })
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self, permit: &mut ConnectionPermit) {
         let end = poll_fn(|context| self.poll(context)).await;
         let told = match &end {
             SessionEnd::Tell { .. } => None,
@@ -274,7 +274,7 @@ impl Session {
             // Whoever closed it has had its say: nobody is cancelled for that.
             self.exchange.answered();
             // A client that does not hear it in time is cut off.
-            let _ = tokio::time::timeout(CLOSING_MAX, self.close(end)).await;
+            let _ = tokio::time::timeout(CLOSING_MAX, self.close(end, permit)).await;
         }
     }
 
@@ -435,17 +435,24 @@ impl Session {
         self.flush.notify_one();
     }
 
-    /// Tells the client, waits until it has heard, and lets the connection go.
-    async fn close(&mut self, end: SessionEnd) {
+    /// Tells the client, waits until it has heard, though not for long when the front stops, and lets the connection go.
+    async fn close(&mut self, end: SessionEnd, permit: &mut ConnectionPermit) {
+        let is_broken = matches!(end, SessionEnd::Broken(_));
         match end {
             SessionEnd::Tell { code, reason } => self.say_close(code, reason).await,
-            SessionEnd::Broken(code) => {
-                self.say_close(code, String::new()).await;
-                return self.linger().await;
-            }
+            SessionEnd::Broken(code) => self.say_close(code, String::new()).await,
             SessionEnd::Told { .. } | SessionEnd::Lost => {}
         }
-        poll_fn(|context| self.poll_heard(context)).await;
+        let heard = async {
+            match is_broken {
+                true => self.linger().await,
+                false => poll_fn(|context| self.poll_heard(context)).await,
+            }
+        };
+        tokio::select! {
+            () = heard => {}
+            () = permit.leave_insisted() => {}
+        }
         // It is closed either way.
         let _ = self.line.io.shutdown().await;
     }
