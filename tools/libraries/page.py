@@ -90,10 +90,11 @@ def line(case: Case, row: dict[str, Any]) -> str:
 
 def found_in(said: str) -> str:
     """What Clutch has found, of the sentence that says it."""
-    match = re.search(r"workers would share or lack \((.*?)\): each worker imports .*?, at (\d+) MB more", said)
+    sentence = r"forks would share or lack \((.*?)\), so each worker imports [\w ]+(\(\+\d+ MB\))?"
+    match = re.search(sentence, said)
     if match is None:
         return re.sub(r"^\[.*?\] ", "", said)
-    return f"{match[1]} (+{match[2]} MB)" if match[2] != "0" else match[1]
+    return f"{match[1]} {match[2]}" if match[2] else match[1]
 
 
 def plain(text: str) -> str:

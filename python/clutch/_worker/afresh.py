@@ -29,7 +29,7 @@ from clutch._worker.leftovers import (
 
 VARIABLE = "CLUTCH_ZYGOTE_AFRESH"
 TRIES_MAX = 4
-FOUND_MAX = 8
+FOUND_MAX = 4
 END_SECONDS_MAX = 1.0
 """Time that a program has to end by SIGTERM."""
 
@@ -129,6 +129,8 @@ class Plan:
         """`names`: of the libraries, in order. `changes`: of the environment, by package."""
         self.launch, self.report = launch, report
         self.found, self.names, self.changes = found, names, changes
+        self.of_libraries: list[str] = []
+        """What importing libraries alone has left, without the places in the user's code."""
         self.private = private_bytes()
         self.tries = 0
 
@@ -171,22 +173,31 @@ class Plan:
             root = name.partition(".")[0]
             with contextlib.suppress(Exception, SystemExit), changed(self.changes.get(root, {})):
                 importlib.import_module(name)
-            if watch.found():
+            if found := watch.found():
+                self.of_libraries += found
                 kept = [other for other in self.names if other.partition(".")[0] != root]
                 self.names = kept if self.tries < TRIES_MAX else []
                 return False
         return True
 
-    def warning(self) -> str:
-        found = "; ".join(self.found[:FOUND_MAX]) + ("; …" if len(self.found) > FOUND_MAX else "")
+    def is_of_libraries(self) -> bool:
+        """Returns whether the user's code has no part in it, beside the imports."""
+        return all(any(one == other or one.endswith(f" {other}") for other in self.of_libraries) for one in self.found)
+
+    def words(self) -> str:
+        """One line: what was found, what becomes of it, and, where the user's code did it, what to do."""
+        found = "; ".join(self.found[:FOUND_MAX])
+        if len(self.found) > FOUND_MAX:
+            found += f"; {len(self.found) - FOUND_MAX} more"
         more = max(0, self.private - private_bytes()) >> 20
-        shared = "your own modules itself, libraries are shared" if self.names else "it itself"
-        return (
-            f"importing the target left what forked workers would share or lack ({found}): "
-            f"each worker imports {shared}, at {more} MB more a worker. To fork workers from one image, do this in "
-            "@clutch.on_start (in a script, in Pool(initializer=…)), unless a library does it by itself; "
-            "preload = true forks them nevertheless, preload = false saves the first try" + about(self.found)
+        cost = f" (+{more} MB)" if more else ""
+        shared = "your own modules itself" if self.names else "the target itself"
+        told = (
+            f"importing the target left what forks would share or lack ({found}), so each worker imports {shared}{cost}"
         )
+        if not self.is_of_libraries():
+            told += "; @clutch.on_start or Pool(initializer=…) avoids it, preload = true forks nevertheless"
+        return told + about(self.found)
 
 
 def about(found: list[str]) -> str:

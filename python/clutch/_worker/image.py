@@ -71,6 +71,8 @@ class Image:
         """The kind of the target, by its name in `handlers/kinds.py`."""
         self.served: TargetKind | None = None
         self.warnings: list[str] = []
+        self.notes: list[str] = []
+        """What users cannot change."""
         self.plan: Plan | None = None
         """Why and with what the zygote starts afresh, or has."""
         self.starts_afresh = False
@@ -155,7 +157,10 @@ class Image:
             from clutch._worker.handlers import kinds
 
             self.served = kinds.KINDS[plan.report["interface"]]
-        self.warnings.append(plan.warning())
+        if plan.is_of_libraries():
+            self.notes.append(plan.words())
+        else:
+            self.warnings.append(plan.words())
 
     def prepare(self) -> None:
         """Set up the output, the caller's arguments, sys.path, folder, key and script; patch for greenlets before any
@@ -289,8 +294,9 @@ class Image:
 
     def report(self) -> dict[str, Any]:
         """The description of the image for the dispatcher."""
-        for warning in self.warnings:
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+        for kind, texts in (("warning", self.warnings), ("info", self.notes)):
+            for text in texts:
+                print(f"{kind}: {text}", file=sys.stderr, flush=True)
         if self.plan is not None:
             return {**self.plan.report, "warnings": [*self.plan.report["warnings"], *self.warnings]}
         return {

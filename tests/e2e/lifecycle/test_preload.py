@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from clutch import Pool
 from clutch.testing import Watch
+from support.stderr import Stderr
 
 TOOLS = """
 @tool
@@ -110,6 +112,28 @@ def test_what_a_fork_would_share_or_lack_is_imported_by_each_worker(
         assert told in warning and "preload = true" in warning and "@clutch.on_start" in warning
         pool.reload(timeout=60)
         assert pool.call("other") == "other"
+
+
+@pytest.mark.parametrize(("does", "kind"), [("", "info"), (LEFT["timer"][0], "warning")])
+def test_what_a_library_does_by_its_import_is_no_warning(
+    folder: Path, events: Watch, monkeypatch: pytest.MonkeyPatch, does: str, kind: str
+) -> None:
+    monkeypatch.setenv("PYTHONUSERBASE", str(folder))
+    library = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(folder)})) / "restless"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(LEFT["thread"][0])
+    monkeypatch.syspath_prepend(str(library.parent))
+    name = f"written_restless_{kind}"
+    (folder / f"{name}.py").write_text(f"{BEGIN}import restless\n{does}\n{TOOLS}")
+    with Stderr() as stderr, Pool(name, workers=1) as pool:
+        loaded_in, pid, _ = pool.call("facts")
+        assert loaded_in == pid
+        told = stderr.wait("forks would share or lack")
+    (line,) = (line for line in told.splitlines() if "forks would share" in line)
+    assert f"{kind}: " in line and f"{name}.py:7 started thread busy-bee" in line
+    assert ("@clutch.on_start" in line) == (kind == "warning")
+    warnings = events.wait("zygote_ready", pool="pool")["warnings"]
+    assert len(warnings) == (kind == "warning")
 
 
 @pytest.mark.parametrize("name", CLEAN)
