@@ -79,6 +79,12 @@ def beat(redis: RedisServer, *options: str, app: str = "celery_shop", **more: st
         yield sender
 
 
+def settings_told(redis: RedisServer, node: str) -> str:
+    """What the nodes of this name have told their workers."""
+    keys = redis.ask("KEYS", f"clutch.celery:settings:{node} *").splitlines()
+    return "".join(redis.ask("GET", key) for key in keys)
+
+
 def outcome(result: Any) -> Any:
     """What a task has returned, or the exception that it has failed with. Celery's clients may miss the word that a
     result is there, and wait for ever: so they are asked for it."""

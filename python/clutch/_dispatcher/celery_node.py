@@ -51,13 +51,18 @@ class Node:
         sys_path: list[str] | None = None,
     ) -> None:
         """Starts to import the target. `name`: of the node, `celery@HOST` if empty. `queues`: the app's if empty."""
-        asked = {"target": target, "name": name, "queues": queues or [], "sys_path": sys_path or [os.getcwd()]}
+        asked = {
+            "target": target,
+            "name": name,
+            "queues": queues or [],
+            "sys_path": sys_path or [os.getcwd()],
+            "token": os.urandom(8).hex(),
+        }
         self._command = [python, "-m", "clutch.celery.node", json.dumps(asked)]
         self._env = {**os.environ, **(env or {})}
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._part: dict[str, Any] = {}
-        self._token = os.urandom(8).hex()
         self._told: dict[str, Any] | None = None
         self._has_told = False
         self._process = self._spawn()
@@ -72,7 +77,7 @@ class Node:
 
     def serve(self, part: dict[str, Any]) -> None:
         """Lets it be the node from now on. `part`: what it has to know of the dispatcher."""
-        self._part = {**part, "token": self._token}
+        self._part = part
         send(self._process, {**self._part, "follows": False})
         threading.Thread(target=self._keep, name="clutch-node", daemon=True).start()
 
@@ -206,7 +211,7 @@ def front_of(node: Node, place: str, front: Mapping[str, Any]) -> dict[str, Any]
     # A queue may have another name than that by which the app knows it.
     queues = [[name, weight] for name, weight in zip(told["queues"], weights, strict=True)]
     queues += [[name, 1] for name in told["added"]]
-    store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['node'])}"
+    store = f"{told['store']}{'&' if '?' in told['store'] else '?'}node={quote(told['place'])}"
     return {
         **usual,
         **given,

@@ -115,10 +115,9 @@ def subscribe(channel: Any) -> None:
 class Heard:
     """Broadcasts that a node has heard, for the one that comes in its place."""
 
-    place = ""
-    """The place of the node, in which one follows another: no peer has this name."""
-
-    def __init__(self) -> None:
+    def __init__(self, place: str) -> None:
+        """`place`: of the node, in which one follows another. No peer has this name."""
+        self.place = place
         self.token = os.urandom(8).hex()
         self.is_over = False
         """Another node hears what comes."""

@@ -34,6 +34,8 @@ from clutch.errors import ClutchError, ConfigError
 
 REVOKED_SECONDS = 10800
 """How long it is known that a task was revoked, as Celery's workers know it."""
+SETTINGS_SECONDS = 10800
+"""How long it is known what a node has told its workers, after it has gone."""
 WAIT_SECONDS = 1.0
 """Longest wait of the node for its broker, in which it does not see that it is over."""
 LOOK_SECONDS = 5.0
@@ -46,11 +48,11 @@ TERMINATED_SECONDS = 5.0
 """Longest wait for a word of the dispatcher."""
 
 
-def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, Any]] | None:
-    """The app of a target, and what the dispatcher has to know of it."""
+def describe(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """The app of a target, and what the dispatcher has to know of it. `asked`: what the dispatcher has told."""
     from clutch._worker.image import find_target
 
-    _, found = find_target(target)
+    _, found = find_target(asked["target"])
     if "celery" not in sys.modules:
         return None
     from clutch.celery import apps
@@ -58,18 +60,24 @@ def describe(target: str, name: str, queues: list[str]) -> tuple[Any, dict[str, 
     app = apps.find(found)
     if app is None:
         return None
-    node = apps.node_name(name)
+    node = apps.node_name(asked["name"])
     apps.prepare(app, node)
-    told = apps.told(app, node, queues)
+    told = {**apps.told(app, node, asked["queues"]), "place": place_of(node, asked)}
     connection: Any = app.connection_for_write()
     # Before the first task, what the workers are to know of it. A broker that is away is waited for by who needs it.
     with contextlib.suppress(*apps.errors_of(connection)), connection:
         queues = [*told["queues"], *told["added"]]
         apps.declare(app, queues)
-        store = Store(told["node"])
+        store = Store(told["place"])
         store.use(connection.default_channel)
         store.tell_workers(settings_of(app, queues, bool(app.conf.worker_send_task_events)))
     return app, told
+
+
+def place_of(node: str, asked: dict[str, Any]) -> str:
+    """What a node and its workers know each other by. Several nodes may have one name, as those of a host without
+    `--node`."""
+    return f"{node} {asked['token']}"
 
 
 def settings_of(app: Any, queues: Iterable[str], sends_events: bool) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def main() -> None:
     sys.path[:0] = asked["sys_path"]
     found = None
     try:
-        found = describe(asked["target"], asked["name"], asked["queues"])
+        found = describe(asked)
         told: Any = found and found[1]
     except ConfigError as error:
         told = {"error": str(error)}
@@ -124,8 +132,8 @@ def main() -> None:
             told["node"],
             [*told["queues"], *told["added"]],
             Dispatcher(control, part["pid"], part["pool"]),
+            told["place"],
         )
-        fleet.heard.place = f"{told['node']} {part['token']}"
         serve(fleet, dispatcher if part["follows"] else None)
         dispatcher.say(fleet.heard.told())
 
@@ -316,8 +324,8 @@ class Slots:
 class Store:
     """What the node and the workers share, beside kombu's keys."""
 
-    def __init__(self, node: str) -> None:
-        self.node = node
+    def __init__(self, place: str) -> None:
+        self._settings = self.key(f"settings:{place}")
         self._client: Any = None
 
     def use(self, channel: Any) -> None:
@@ -335,11 +343,11 @@ class Store:
             self._client.expire(self.key("revoked"), REVOKED_SECONDS)
 
     def tell_workers(self, settings: dict[str, Any]) -> None:
-        self._client.set(self.key(f"settings:{self.node}"), json.dumps(settings))
+        self._client.set(self._settings, json.dumps(settings), ex=SETTINGS_SECONDS)
 
     def has_told(self) -> bool:
-        """Whether the broker still knows what the workers are told."""
-        return bool(self._client.exists(self.key(f"settings:{self.node}")))
+        """Whether the broker still knows what the workers are told. It goes on knowing it for a while."""
+        return bool(self._client.expire(self._settings, SETTINGS_SECONDS))
 
     def held(self, pid: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """Messages that the runners of this process have, each with its task's id."""
@@ -367,7 +375,7 @@ def text(value: Any) -> str:
 class Fleet:
     """The node among its peers."""
 
-    def __init__(self, app: Any, node: str, queues: list[str], dispatcher: Dispatcher) -> None:
+    def __init__(self, app: Any, node: str, queues: list[str], dispatcher: Dispatcher, place: str) -> None:
         from celery.utils.timer2 import Timer
         from celery.worker import state
 
@@ -376,7 +384,7 @@ class Fleet:
 
         self.app = app
         self.dispatcher = dispatcher
-        self.store = Store(node)
+        self.store = Store(place)
         self.started_at = time.time()
         self.told: dict[str, Any] = {}
         self.state = state
@@ -393,7 +401,7 @@ class Fleet:
         consumer.reset_rate_limits = lambda: None
         consumer._update_prefetch_count = lambda _n=0: None
         self.names = queues
-        self.heard = Heard()
+        self.heard = Heard(place)
         known = app.amqp.queues
         self.queues = {name: known[name] for name in queues}
         consumer.task_consumer = SimpleNamespace(queues=list(self.queues.values()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import NODE, asked, node, outcome
+from support.celery_house import NODE, asked, node, outcome, settings_told
 from support.clutch_process import WAIT_SECONDS, soon
 from support.redis_server import RedisServer
 
@@ -67,7 +67,7 @@ def test_the_pool_and_the_queues_are_steered(redis: RedisServer, shop: ModuleTyp
         control.cancel_consumer("parcels", destination=[NODE])
         soon(lambda: "parcels" not in str(asked(shop, lambda inspect: inspect.active_queues())))
         control.time_limit("celery_shop.note", soft=None, hard=1, destination=[NODE])
-        soon(lambda: "1" in str(redis.ask("GET", f"clutch.celery:settings:{NODE}")))
+        soon(lambda: "1" in settings_told(redis, NODE))
         assert repr(outcome(shop.note.delay("/dev/null", "x", 600))) == "TimeLimitExceeded(1)"
         control.shutdown(destination=[NODE])
         assert dispatcher.wait() == 0
@@ -92,7 +92,7 @@ def check_events(redis: RedisServer, shop: ModuleType, seen: list[dict[str, Any]
     with node(redis, "--workers", "1", "--node", NODE) as dispatcher:
         soon(lambda: "worker-heartbeat" in kinds())
         shop.app.control.enable_events(destination=[NODE])
-        soon(lambda: '"events": true' in redis.ask("GET", f"clutch.celery:settings:{NODE}"))
+        soon(lambda: '"events": true' in settings_told(redis, NODE))
         sent, failed = shop.add.delay(1, 1), shop.fail.delay()
         assert [repr(outcome(one)) for one in (sent, failed)] == ["2", "ValueError('out of stock')"]
         wanted = {"task-received", "task-started", "task-succeeded", "task-failed"}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import clutch
-from support.celery_house import broker_of, loaded, node, outcome
+from support.celery_house import broker_of, loaded, node, outcome, settings_told
 from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
@@ -151,7 +151,24 @@ def test_what_a_command_changes_during_a_reload_holds_afterwards(redis: RedisSer
             heard += shop.app.control.rate_limit("celery_shop.add", f"{rate}/h", reply=True, timeout=1, limit=1)
         assert len(heard) > 1 and node_process(dispatcher) != before
         told = f'"celery_shop.add": {3_600_000 / rate}'
-        soon(lambda: told in redis.ask("GET", f"clutch.celery:settings:one@{os.uname().nodename}"))
+        soon(lambda: told in settings_told(redis, f"one@{os.uname().nodename}"))
+
+
+def test_nodes_of_one_name_keep_their_own_queues_and_settings(redis: RedisServer, shop: ModuleType) -> None:
+    """As two on one host, without --node."""
+    with (
+        node(redis, "--workers", "1", "--node", "one", "--queues", "celery"),
+        node(redis, "--workers", "1", "--node", "one", "--queues", "slow") as slow,
+    ):
+        soon(lambda: len(shop.app.control.ping(timeout=1)) == 2)
+        assert outcome(shop.add.delay(1, 2)) == 3
+        assert outcome(shop.add.apply_async((1, 3), queue="slow")) == 4
+        slow.terminate()
+        assert slow.wait() == 0
+        assert outcome(shop.add.delay(1, 4)) == 5
+        shop.add.apply_async((1, 5), queue="slow")
+        assert outcome(shop.add.delay(1, 6)) == 7
+        assert redis.ask("LLEN", "slow") == "1\n"
 
 
 def test_a_program_runs_an_app_in_a_dispatcher_of_its_own(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import NODE, loaded, node, outcome
+from support.celery_house import NODE, loaded, node, outcome, settings_told
 from support.clutch_process import soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
@@ -143,7 +143,7 @@ def test_an_id_that_is_there_twice_runs_twice(house: Any) -> None:
 def test_what_waits_for_its_rate_is_scheduled(house: Any) -> None:
     control = house.shop.app.control
     control.rate_limit("celery_shop.total", "1/h", destination=[NODE], reply=True, timeout=5)
-    soon(lambda: "celery_shop.total" in house.redis.ask("GET", f"clutch.celery:settings:{NODE}"))
+    soon(lambda: "celery_shop.total" in settings_told(house.redis, NODE))
     assert outcome(house.shop.total.delay([1])) == 1
     waiting = house.shop.total.delay([2])
 
@@ -159,7 +159,7 @@ def test_a_rate_that_changes_holds_for_what_waits(house: Any) -> None:
 
     def set_rate(rate: str, known: str) -> None:
         control.rate_limit("celery_shop.greet", rate, destination=[NODE])
-        soon(lambda: known in house.redis.ask("GET", f"clutch.celery:settings:{NODE}"))
+        soon(lambda: known in settings_told(house.redis, NODE))
 
     before = int(house.redis.ask("ZCARD", "clutch.celery:scheduled"))
     set_rate("1/h", "celery_shop.greet")

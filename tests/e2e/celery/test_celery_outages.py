@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.celery_house import NODE, node, outcome, readiness
+from support.celery_house import NODE, node, outcome, readiness, settings_told
 from support.clutch_process import soon
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
@@ -79,7 +79,7 @@ def test_a_broker_that_forgets_everything_is_served_on(redis: RedisServer, shop:
         guest.let_go("done")
         assert outcome(held) == "done"
         soon(lambda: is_online(shop))
-        soon(lambda: "celery_shop.total" in redis.ask("GET", f"clutch.celery:settings:{NODE}"))
+        soon(lambda: "celery_shop.total" in settings_told(redis, NODE))
         assert outcome(shop.add.delay(2, 2)) == 4
         dispatcher.terminate()
         assert dispatcher.wait() == 0

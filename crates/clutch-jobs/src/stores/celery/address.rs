@@ -40,7 +40,7 @@ pub(super) struct Address {
     pub visibility: Duration,
     /// Of times without an offset: the app's `timezone`.
     pub timezone: TimeZone,
-    /// Name of the node that runs the tasks, as its peers know it.
+    /// By which the node that runs the tasks and its workers know each other.
     pub node: String,
     /// URL of the server.
     pub url: String,
