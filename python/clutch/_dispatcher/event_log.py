@@ -13,7 +13,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._dispatcher import logs
-from clutch.celery import RAN_IN_VAIN
+from clutch.celery import RAN_IN_VAIN, REFUSED
 from clutch.control.client import named_by
 
 Event = dict[str, Any]
@@ -132,6 +132,8 @@ def job_failed(event: Event) -> str:
 def harm_of_job(event: Event) -> int:
     if event["reason"] == RAN_IN_VAIN:
         return logging.INFO  # its worker has told it, as an error
+    if event["reason"] == REFUSED:
+        return logging.DEBUG  # its worker has told it or counted it: others may send thousands
     return logging.ERROR if event["next_s"] is None else logging.WARNING
 
 

@@ -17,6 +17,9 @@ NODE = "CLUTCH_CELERY_NODE"
 RAN_IN_VAIN = "Celery runs it no more"
 """Why a task is dead that has failed in a worker, whose log has told it as Celery does."""
 
+REFUSED = "Celery refuses it"
+"""Why a task is dead whose message cannot be run; the log of its worker has told of the first of them."""
+
 
 def __getattr__(name: str) -> Any:
     """Imports Celery for what needs it."""

@@ -34,13 +34,15 @@ from celery.exceptions import (
 )
 from celery.utils.log import get_logger
 from celery.worker import state
+from celery.worker.consumer import consumer
 from kombu.exceptions import OperationalError
 
 from clutch._worker.failure import was_interrupted
 from clutch._worker.handlers import job as jobs
 from clutch._worker.handlers.call import Tool
-from clutch.celery import NODE, RAN_IN_VAIN, apps
+from clutch.celery import NODE, RAN_IN_VAIN, REFUSED, apps
 from clutch.celery.coroutines import bridge, part_producers
+from clutch.celery.floods import Flood
 from clutch.celery.limits import soft_limit
 from clutch.celery.plain import Plain
 from clutch.celery.standin import Channel, Controller, Standin, request_of
@@ -65,6 +67,7 @@ class Outcome:
         self.has_begun = False
         self.failed: BaseException | None = None
         self.malformed: BaseException | None = None
+        self.is_unknown = False
         self.untold: BaseException | None = None
         self.is_told_later = False
 
@@ -83,6 +86,13 @@ class Malformed(jobs.Dead):
     """Returned for a message that cannot be read: it is set aside."""
 
     _kind = "malformed"
+    _why = REFUSED
+
+
+class Unknown(jobs.Dead):
+    """Returned for a message of a task that the app does not have."""
+
+    _why = REFUSED
 
 
 class Untold(jobs.Dead):
@@ -251,7 +261,8 @@ class Receiver(Standin):
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
         super().on_unknown_task(body, message, exc)
-        CURRENT.get().failed = exc
+        outcome = CURRENT.get()
+        outcome.failed, outcome.is_unknown = exc, True
         request = waiting_for(message)
         if request.chord:  # whose end Celery forgets
             error = NotRegistered(message.headers.get("task"))
@@ -341,6 +352,7 @@ class Tasks:
         self._settings: dict[str, Any] | None = None
         self._changing = threading.Lock()
         self._backends: Backends | None = None
+        self._flood = Flood()
 
     def start(self) -> None:
         """In a worker, before its first task: what the pool of Celery's worker does in each of its processes."""
@@ -355,12 +367,14 @@ class Tasks:
             self._backends = Backends(app)
         trace.setup_worker_optimizations(app, node)
         signals.task_internal_error.connect(on_internal_error)
+        self._flood.watch(consumer.logger, logger)
         state.reset_state()
         self._receiver = Receiver(app, node)
         signals.worker_process_init.send(sender=node)
         atexit.register(self._end)
 
     def _end(self) -> None:
+        self._flood.tell()
         signals.worker_process_shutdown.send(sender=self._node, pid=os.getpid(), exitcode=0)
 
     def tool(self, name: str) -> Tool:
@@ -511,6 +525,8 @@ def directive(outcome: Outcome) -> Any:
         return jobs.Snooze(0)
     if error is None or isinstance(error, Ignore | Retry):
         return None
+    if outcome.is_unknown:
+        return Unknown(f"NotRegistered: {error}")
     if isinstance(error, Reject):
         return Failed(f"Reject: {error.reason}")
     return Failed(f"{type(error).__name__}: {error}")

@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 import os
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -204,6 +205,29 @@ def test_a_time_holds_where_the_answer_to_a_claim_was_lost(house: Any) -> None:
     house.redis.ask("EVAL", claim, "2", "clutch.celery:scheduled", f"clutch.celery:held:{runner}", *tag)
     soon(lambda: scheduled(True))
     assert later.state == "PENDING"
+
+
+FLOODS = {
+    "Received unregistered task of type 'celery_shop.nowhere'": {"headers": {"task": "celery_shop.nowhere"}},
+    "Received invalid task message: ": {"kwargs": {}, "headers": {"eta": "tomorrow"}},
+    "cannot read a message: ": {"properties": {"delivery_tag": None}},
+}
+
+
+@pytest.mark.parametrize("line", FLOODS)
+def test_of_many_messages_that_cannot_run_the_first_is_logged_and_the_others_are_counted(house: Any, line: str) -> None:
+    """Celery logs each with all that is in it."""
+    before = len(house.dispatcher.err.text)
+    tasks = [sent(house, **FLOODS[line]) for _ in range(300)]
+    assert all(isinstance(outcome(task), Exception) for task in tasks)
+
+    def told() -> tuple[int, int]:
+        text = house.dispatcher.err.text[before:]
+        counts = re.findall(rf"(\d+) more like it: {re.escape(line)}", text)
+        return text.count(line) - len(counts), sum(map(int, counts))
+
+    soon(lambda: sum(told()) == 300)
+    assert told()[0] < 100 and len(house.dispatcher.err.text) - before < 200_000
 
 
 def test_nothing_of_all_that_has_ended_the_node(house: Any) -> None:
