@@ -7,7 +7,7 @@ mod server;
 
 use std::time::Duration;
 
-use clutch_jobs::job::Millis;
+use clutch_jobs::job::{Claimed, Ending, Millis, settle};
 use clutch_jobs::store::{Report, Round, Runner, Store, Want};
 use clutch_jobs::stores;
 use redis::{Commands, Connection};
@@ -19,8 +19,12 @@ const NOW: Millis = 1_800_000_000_000;
 
 /// Sends a task by `LPUSH`.
 fn send(connection: &mut Connection, list: &str, id: &str) {
+    send_as(connection, list, id, id);
+}
+
+fn send_as(connection: &mut Connection, list: &str, id: &str, tag: &str) {
     let headers = format!(r#"{{"lang":"py","task":"add","id":"{id}"}}"#);
-    let properties = format!(r#"{{"delivery_tag":"{id}","delivery_info":{{"exchange":"","routing_key":"q"}}}}"#);
+    let properties = format!(r#"{{"delivery_tag":"{tag}","delivery_info":{{"exchange":"","routing_key":"q"}}}}"#);
     let text = format!(r#"{{"body":"W10=","headers":{headers},"properties":{properties}}}"#);
     let _: u64 = connection.lpush(list, text).unwrap();
 }
@@ -30,6 +34,13 @@ fn round(store: &dyn Store, runner: &mut Runner) -> Round {
     runner.round += 1;
     let want = Want { limit: 2, queues: vec!["mails".to_owned()] };
     store.round(runner, &Report::default(), &want, NOW).unwrap()
+}
+
+/// What another program tells of a runner that is gone: that this job has ended.
+fn inherited(store: &dyn Store, runner: &mut Runner, job: &Claimed) -> Round {
+    runner.round += 1;
+    let settled = vec![settle(job, Ending::Returned("null".to_owned()), NOW, 0.5)];
+    store.round(runner, &Report { settled, ..Report::default() }, &Want { limit: 0, queues: Vec::new() }, NOW).unwrap()
 }
 
 fn leased(store: &dyn Store) -> Runner {
@@ -88,4 +99,31 @@ fn a_watch_tells_of_what_is_put_away() {
         assert!(watch.wait(HEARD).unwrap(), "{key}");
         let _: u64 = connection.del(&key).unwrap();
     }
+}
+
+/// A client has sent two with one id: which of them has ended, its successor does not know, and takes none for done.
+#[test]
+fn of_messages_with_one_id_a_successor_loses_none() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url_of("celery", "prefix");
+    let prefix = url.split_once("prefix=").unwrap().1;
+    let (store, mut connection) = (stores::open(&url).unwrap(), server.connect());
+    let list = format!("{prefix}mails");
+    for (id, tag) in [("1", "a"), ("1", "b")] {
+        send_as(&mut connection, &list, id, tag);
+    }
+    let mut runner = leased(&*store);
+    let claimed = round(&*store, &mut runner).claimed;
+    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["1", "1#2"]);
+    let successor = stores::open(&url).unwrap();
+    let unacked = format!("{prefix}unacked");
+    for job in &claimed {
+        assert_eq!(inherited(&*successor, &mut runner, job).lost, std::slice::from_ref(&job.id));
+    }
+    let left: u64 = connection.hlen(&unacked).unwrap();
+    assert_eq!(left, 2);
+    assert!(inherited(&*store, &mut runner, &claimed[1]).lost.is_empty(), "whoever has claimed it knows");
+    assert!(inherited(&*successor, &mut runner, &claimed[0]).lost.is_empty(), "it is the only one by now");
+    let left: u64 = connection.hlen(&unacked).unwrap();
+    assert_eq!(left, 0);
 }

@@ -271,8 +271,10 @@ class Dispatcher:
                 yield worker, call
 
     def cancel(self, task_id: str) -> None:
+        # A client may give an id twice: the second is `ID#2`.
+        is_one = re.compile(rf"{re.escape(task_id)}(#\d+)?").fullmatch
         for _, call in self.running():
-            if call["job"] == task_id:
+            if call["job"] and is_one(call["job"]):
                 self._order(f"/calls/{call['id']}/cancel", TERMINATED_SECONDS, pool=self.name)
 
     def grow(self, by: int) -> None:

@@ -221,17 +221,25 @@ impl Celery {
         Ok((ended, lost))
     }
 
-    /// What a runner of another process has, which is gone.
+    /// What a runner of another process has, which is gone. Of messages with one id it cannot be told which of them has
+    /// ended: they are left out, and each is told, or runs again.
     fn held_of(&self, runner: &Runner) -> Result<HashMap<JobId, Held>> {
         let tags = texts(self.link.query(redis::cmd("HKEYS").arg(self.own_key(&format!("held:{}", runner.name))))?);
         let kept = self.kept_of(&tags)?;
-        let held = tags.into_iter().zip(kept).filter_map(|(tag, kept)| {
+        let read = tags.into_iter().zip(kept).filter_map(|(tag, kept)| {
             let text = unpacked(&kept?)?.0;
             let message = Message::parse(&text)?;
             let attempt = message.attempt();
             Some((message.id?, Held { tag, text, attempt, is_forgotten: false }))
         });
-        Ok(held.collect())
+        let (mut held, mut twice) = (HashMap::new(), BTreeSet::new());
+        for (id, one) in read {
+            if held.insert(id.clone(), one).is_some() {
+                twice.insert(id);
+            }
+        }
+        held.retain(|id, _| !twice.contains(id));
+        Ok(held)
     }
 
     /// What `unacked` has of these messages, in their order.
@@ -252,6 +260,9 @@ impl Celery {
         now: Millis,
     ) -> Result<(Vec<Claimed>, usize)> {
         let values: Vec<Fetched> = values.into_iter().filter_map(Fetched::read).collect();
+        if values.is_empty() {
+            return Ok((Vec::new(), 0)); // it may be another process's, of which nothing is known here
+        }
         let revoked = if has_revoked { self.revoked_of(&values)? } else { BTreeSet::new() };
         let (mut claimed, mut others, mut malformed) = (Vec::new(), Vec::new(), 0);
         let mut held = self.held.lock();
