@@ -108,12 +108,22 @@ impl Collector for Families {
     }
 }
 
-/// Returns the value of a label as the text format has it between its quotes: the crate writes it as it is.
+/// Returns the value of a label as the text format has it between its quotes: the crate writes it as it is. Control
+/// characters, at which some readers give up, are named: `\u{0}`.
 fn escaped(value: &str) -> Cow<'_, str> {
-    if !value.contains(['\\', '"', '\n']) {
+    if !value.contains(|letter: char| matches!(letter, '\\' | '"') || letter.is_control()) {
         return value.into();
     }
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n").into()
+    let mut text = String::with_capacity(value.len() + 8);
+    for letter in value.chars() {
+        match letter {
+            '\n' => text.push_str(r"\n"),
+            '\\' | '"' => text.extend(['\\', letter]),
+            control if control.is_control() => text.extend(['\\'].into_iter().chain(control.escape_unicode())),
+            plain => text.push(plain),
+        }
+    }
+    text.into()
 }
 
 impl FigureValue {
@@ -198,5 +208,10 @@ mod tests {
             let [sample] = samples[..] else { panic!("{name:?} is one sample: {text}") };
             assert_eq!(read_label(sample), (name.to_owned(), "} 3"));
         }
+    }
+
+    #[test]
+    fn control_characters_are_named() {
+        assert_eq!(escaped("a\0b\r\u{1b}"), r"a\\u{0}b\\u{d}\\u{1b}");
     }
 }
