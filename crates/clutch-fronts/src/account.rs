@@ -14,7 +14,6 @@ use hyper::body::Body;
 use hyper::{HeaderMap, Method, Response};
 
 use self::figures::{End, Figures};
-use self::routes::Route;
 
 /// Fate of a request that the app did not answer itself: how it ended, and why. It travels in the response's
 /// extensions.
@@ -54,8 +53,8 @@ pub(crate) trait Note: Send {
 pub(crate) struct Account {
     figures: Arc<Figures>,
     method: Method,
-    /// By which the app's framework found what answers.
-    route: Option<Route>,
+    /// Number of the route by which the app's framework found what answers.
+    route: Option<usize>,
     begun: Instant,
     status: Option<u16>,
     /// Bytes of the response body that were handed over.
@@ -93,6 +92,11 @@ impl Account {
         self.note.iter_mut().for_each(|note| note.is_by(name));
     }
 
+    /// Notes by which route the app's framework found what answers.
+    pub(crate) fn is_by_route(&mut self, route: &[u8]) {
+        self.route = Some(self.figures.routes.lock().number_of(route));
+    }
+
     /// Notes that the request was handed to a pool.
     pub(crate) fn queued(&mut self, queued: QueueTime) {
         if self.note.is_some() {
@@ -101,8 +105,7 @@ impl Account {
     }
 
     /// The head of the response is there.
-    pub(crate) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>, route: Option<Route>) {
-        self.route = route;
+    pub(crate) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
         let status = response.status().as_u16();
         if fate.as_ref().is_some_and(|fate| fate.end == End::ClientGone) {
             // It hears nothing of this.
@@ -149,7 +152,7 @@ impl Account {
         }
         let after = now.duration_since(self.begun);
         self.figures.ended(self.status, self.end, after);
-        if let Some(route) = &self.route {
+        if let Some(route) = self.route {
             self.figures.routes.lock().ended(route, &self.method, self.status, after);
         }
         if let Some(note) = self.note.take() {

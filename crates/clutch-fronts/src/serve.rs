@@ -357,6 +357,7 @@ impl App {
             }
         };
         drop(waits);
+        response::route_of(&first).into_iter().for_each(|route| turn.account().is_by_route(route));
         let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
         shown.unwrap_or_else(|| response::of(first, exchange, self.silence(), self.name()))
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Figure, FigureValue};
 use hyper::Method;
@@ -19,10 +18,6 @@ const OTHER: &str = "other";
 /// Methods that have figures of their own.
 const METHODS: [&str; 9] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
 
-/// A route as the app's framework writes it, such as `/items/{id}`. It travels in the response's extensions.
-#[derive(Clone, Debug)]
-pub(crate) struct Route(pub(crate) Bytes);
-
 #[derive(Default)]
 struct Counts {
     /// By class of status.
@@ -34,43 +29,49 @@ struct Counts {
 
 #[derive(Default)]
 pub(crate) struct Routes {
-    /// By route; of each those of its methods. Routes are few, and each has a method or two.
-    known: HashMap<Bytes, Vec<(&'static str, Counts)>>,
+    /// As the app's framework writes them, such as `/items/{id}`, with their numbers.
+    numbers: HashMap<Box<[u8]>, usize>,
+    /// By number; of each route those of its methods, mostly one or two.
+    counts: Vec<Vec<(&'static str, Counts)>>,
 }
 
 impl Routes {
-    pub(crate) fn ended(&mut self, route: &Route, method: &Method, status: Option<u16>, after: Duration) {
+    /// Returns the number of a route; beyond the limit that of all others.
+    pub(crate) fn number_of(&mut self, route: &[u8]) -> usize {
+        if let Some(number) = self.numbers.get(route) {
+            return *number;
+        }
+        let name = if self.counts.len() < ROUTES_MAX { route } else { OTHER.as_bytes() };
+        let next = self.counts.len();
+        let number = *self.numbers.entry(name.into()).or_insert(next);
+        if number == next {
+            self.counts.push(Vec::new());
+        }
+        number
+    }
+
+    /// `route`: its number.
+    pub(crate) fn ended(&mut self, route: usize, method: &Method, status: Option<u16>, after: Duration) {
         let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER);
-        let counts = self.counts_of(&route.0, method);
+        let methods = &mut self.counts[route];
+        let at = methods.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
+            methods.push((method, Counts::default()));
+            methods.len() - 1
+        });
+        let counts = &mut methods[at].1;
         counts.responses[class_of(status)] += 1;
         counts.durations[bucket_of(after)] += 1;
         counts.seconds += after.as_secs_f64();
     }
 
-    fn counts_of(&mut self, route: &Bytes, method: &'static str) -> &mut Counts {
-        let is_new = !self.known.contains_key(route);
-        let name = match is_new && self.known.len() >= ROUTES_MAX {
-            true => Bytes::from_static(OTHER.as_bytes()),
-            // What it was cut from is not kept.
-            false if is_new => Bytes::copy_from_slice(route),
-            false => route.clone(),
-        };
-        let methods = self.known.entry(name).or_default();
-        let at = methods.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
-            methods.push((method, Counts::default()));
-            methods.len() - 1
-        });
-        &mut methods[at].1
-    }
-
     /// `labels` gives the front's own, and these.
     pub(crate) fn figures(&self, labels: impl Fn(&[(&'static str, &str)]) -> Labels) -> Vec<Figure> {
-        let mut sorted: Vec<_> = self.known.iter().collect();
-        sorted.sort_by_key(|(route, _)| *route);
+        let mut sorted: Vec<_> = self.numbers.iter().collect();
+        sorted.sort();
         let mut figures = Vec::new();
-        for (route, methods) in sorted {
+        for (route, number) in sorted {
             let route = String::from_utf8_lossy(route);
-            for (method, counts) in methods {
+            for (method, counts) in &self.counts[*number] {
                 let own = [("method", *method), ("route", &*route)];
                 let durations = Histogram { bounds: &BOUNDS_S, counts: counts.durations.to_vec(), sum: counts.seconds };
                 figures.push(Figure {
@@ -96,10 +97,6 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn route(path: &str) -> Route {
-        Route(Bytes::copy_from_slice(path.as_bytes()))
-    }
-
     fn shown(routes: &Routes) -> Vec<String> {
         let labels =
             |more: &[(&'static str, &str)]| more.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -119,7 +116,8 @@ mod tests {
         for (path, method, status) in
             [("/b", "GET", Some(200)), ("/a", "POST", Some(500)), ("/b", "GET", Some(204)), ("/b", "BREW", Some(418))]
         {
-            routes.ended(&route(path), &Method::from_bytes(method.as_bytes()).expect("a method"), status, time);
+            let route = routes.number_of(path.as_bytes());
+            routes.ended(route, &Method::from_bytes(method.as_bytes()).expect("a method"), status, time);
         }
         assert_eq!(shown(&routes), ["POST /a 5xx 1", "GET /b 2xx 2", "other /b 4xx 1"]);
         let FigureValue::Histogram(times) = routes.figures(|_| Vec::new()).swap_remove(0).value else { panic!() };
@@ -130,9 +128,11 @@ mod tests {
     fn beyond_the_limit_routes_are_counted_together() {
         let mut routes = Routes::default();
         for nr in 0..ROUTES_MAX + 5 {
-            routes.ended(&route(&format!("/{nr}")), &Method::GET, Some(200), Duration::ZERO);
+            let route = routes.number_of(format!("/{nr}").as_bytes());
+            routes.ended(route, &Method::GET, Some(200), Duration::ZERO);
         }
-        routes.ended(&route("/1"), &Method::GET, Some(200), Duration::ZERO);
+        let known = routes.number_of(b"/1");
+        routes.ended(known, &Method::GET, Some(200), Duration::ZERO);
         let shown = shown(&routes);
         assert_eq!(shown.len(), ROUTES_MAX + 1);
         assert!(shown.contains(&"GET other 2xx 5".to_owned()) && shown.contains(&"GET /1 2xx 2".to_owned()));

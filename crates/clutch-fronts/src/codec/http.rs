@@ -127,10 +127,12 @@ pub fn put_response_with<'a>(out: &'a mut Vec<u8>, flags: u8, status: u16, reaso
 
 /// Adds the route to a response's head that has none yet. `head` begins with its flags.
 pub fn put_route(head: &mut Vec<u8>, route: &[u8]) {
-    let mut told = Vec::with_capacity(2 + route.len());
-    put_short(&mut told, route);
+    let (end, count) = (head.len(), 2 + route.len());
+    head.resize(end + count, 0);
+    head.copy_within(STATUS_END..end, STATUS_END + count);
     head[0] |= response_flag::ROUTE;
-    head.splice(STATUS_END..STATUS_END, told);
+    head[STATUS_END..STATUS_END + 2].copy_from_slice(&(route.len() as u16).to_le_bytes());
+    head[STATUS_END + 2..STATUS_END + count].copy_from_slice(route);
 }
 
 // ---- reading
@@ -155,6 +157,12 @@ impl<'a> RequestHead<'a> {
         let head = RequestHead { line, headers: reader.headers()? };
         Ok((head, reader.rest()))
     }
+}
+
+/// Returns the route in a response's head, if there is one.
+pub fn route_of(head: &[u8]) -> Option<&[u8]> {
+    let has_route = head.first().is_some_and(|flags| flags & response_flag::ROUTE != 0);
+    Reader::new(head.get(STATUS_END..).filter(|_| has_route)?).short().ok()
 }
 
 impl<'a> ResponseHead<'a> {
@@ -212,6 +220,7 @@ mod tests {
         put_route(&mut bytes, b"/items/{id}");
         let (head, _) = ResponseHead::read(&bytes).expect("a head");
         assert_eq!((head.route, head.reason, head.headers.len()), (&b"/items/{id}"[..], &b"Fine"[..], 1));
+        assert_eq!((route_of(&bytes), route_of(&bytes[..8]), route_of(b"")), (Some(&b"/items/{id}"[..]), None, None));
     }
 
     #[test]

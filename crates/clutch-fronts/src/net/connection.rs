@@ -39,7 +39,6 @@ pub(crate) use self::turn::Turn;
 use self::watch::Watch;
 use crate::account::access::{AccessLog, Record, Recorded};
 use crate::account::figures::{End, Figures};
-use crate::account::routes::Route;
 use crate::account::{BrokenOff, Fate};
 use crate::config::ConnectionConfig;
 use crate::net::accept::{REFUSED_PATIENCE, Shortage};
@@ -141,9 +140,8 @@ impl Connections {
                 if is_spent && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                let extensions = response.extensions_mut();
-                let (fate, route) = (extensions.remove::<Fate>(), extensions.remove::<Route>());
-                turn.account().answered(&response, fate, route);
+                let fate = response.extensions_mut().remove::<Fate>();
+                turn.account().answered(&response, fate);
                 Ok::<_, Infallible>(response.map(|body| Paced::new(body, turn)))
             }
         });

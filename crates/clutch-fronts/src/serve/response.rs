@@ -11,7 +11,6 @@ use hyper::{Response, StatusCode};
 use super::body::{AppBody, Produced, Silence, bytes_of};
 use crate::account::Fate;
 use crate::account::figures::End;
-use crate::account::routes::Route;
 use crate::body::problem::RETRY_AFTER_S;
 use crate::codec::HEAD;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
@@ -58,6 +57,12 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence: Option<Silence>, 
     }
 }
 
+/// The route by which the app's framework found what answers, where it has told it.
+pub(super) fn route_of(first: &Part) -> Option<&[u8]> {
+    let (Part::Chunk(payload) | Part::End(Outcome::Value(payload))) = first else { return None };
+    if payload.form == HEAD { http::route_of(&payload.inline) } else { None }
+}
+
 /// The head by which an app accepts a WebSocket; none: it says anything else.
 pub(super) fn accepted(first: &Part) -> Option<Response<AppBody>> {
     let Part::Chunk(payload) = first else { return None };
@@ -75,9 +80,6 @@ fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     // Of HTTP/1: what is not the usual one, and nothing where there is none.
     if !head.reason.is_empty() || response.status().canonical_reason().is_none() {
         response.extensions_mut().insert(ReasonPhrase::try_from(inline.slice_ref(head.reason)).ok()?);
-    }
-    if !head.route.is_empty() {
-        response.extensions_mut().insert(Route(inline.slice_ref(head.route)));
     }
     let headers = response.headers_mut();
     headers.try_reserve(head.headers.len()).ok()?;
