@@ -35,8 +35,8 @@ struct RequestState {
     body: Option<Py<PyBytes>>,
     input: Input,
     response: Response,
-    /// Until the response begins.
-    scope: Option<Py<PyDict>>,
+    /// Until the response begins, with its length as it was made: a framework that tells a route adds to it.
+    scope: Option<(Py<PyDict>, usize)>,
     /// The end of a response, or all of it, until its coroutine's first step is over; later the link holds it.
     held: Option<Payload>,
     in_first_step: bool,
@@ -89,7 +89,7 @@ impl AppRequest for Request {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
             input: Input::new(has_input),
             response: Response::new(head.line.method == "HEAD"),
-            scope: Some(scope.clone().unbind()),
+            scope: Some((scope.clone().unbind(), scope.len())),
             held: None,
             in_first_step: false,
             has_waited: false,
@@ -267,7 +267,8 @@ impl Request {
         let has_body = self.state.lock().response.has_body();
         let head = Head::new(status, b"", headers, has_body);
         let (mut head, scope) = (head.map_err(misused)?, self.state.lock().scope.take());
-        if let Some(route) = scope.and_then(|scope| routes::of_scope(scope.bind(py))) {
+        let grown = scope.filter(|(scope, length)| scope.bind(py).len() != *length);
+        if let Some(route) = grown.and_then(|(scope, _)| routes::of_scope(scope.bind(py))) {
             head = head.with_route(&route);
         }
         self.state.lock().response.start(head).map_err(misused)
