@@ -1,6 +1,7 @@
 //! Accounts for one request: for the figures of its front, and for a log with a line for each request.
 
 pub(crate) mod access;
+mod classes;
 pub(crate) mod figures;
 pub(crate) mod routes;
 pub(crate) mod trace;

@@ -8,6 +8,7 @@ import json
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Self
 from wsgiref.validate import validator
 
@@ -171,19 +172,20 @@ def listed(environ: Environ, start: Start) -> Iterable[bytes]:
     return Listed([b"two", b"one "])
 
 
+def let_go(port: int, part: bytes) -> Iterator[bytes]:
+    """The same part for ever, each when the test lets it go."""
+    while True:
+        meet(port, "next")
+        yield part
+
+
 @route
 def events(environ: Environ, start: Start) -> Iterable[bytes]:
     """Events without end: one at once, each other when the test lets it go. Whoever closes them meets it, too."""
     port = int(query(environ)["port"])
 
-    def made() -> Iterator[bytes]:
-        yield b"data: first\n\n"
-        while True:
-            meet(port, "next")
-            yield b"data: next\n\n"
-
     start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
-    return Parts("closed", made(), port)
+    return Parts("closed", chain([b"data: first\n\n"], let_go(port, b"data: next\n\n")), port)
 
 
 @route
@@ -210,14 +212,8 @@ def empty_parts(environ: Environ, start: Start) -> Iterable[bytes]:
 def empty_for_ever(environ: Environ, start: Start) -> Iterable[bytes]:
     """Whoever asks for a part, or closes it, meets the test."""
     port = int(query(environ)["port"])
-
-    def made() -> Iterator[bytes]:
-        while True:
-            meet(port, "next")
-            yield b""
-
     start("200 OK", [("Content-Type", "text/plain")])
-    return Parts("closed", made(), port)
+    return Parts("closed", let_go(port, b""), port)
 
 
 @route

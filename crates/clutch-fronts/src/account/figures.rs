@@ -9,13 +9,8 @@ use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Context, Figure, FigureValue, Member};
 use clutch_wire::sync::Mutex;
 
+use super::classes::{BOUNDS_S, CLASSES, bucket_of, class_of};
 use super::routes::Routes;
-
-/// Upper bounds of the histogram of durations, in seconds: those that Prometheus' clients begin with, and two for what lasts.
-pub(crate) const BOUNDS_S: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-
-/// Classes of statuses; the last: the client was told none.
-pub(crate) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
 pub(crate) const ENDS: [End; 7] =
     [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Stopped, End::Refused];
@@ -62,18 +57,6 @@ const COUNTERS: [CounterRow; 4] = [
         &figures.dropped_lines
     }),
 ];
-
-/// Index into [`CLASSES`].
-pub(crate) fn class_of(status: Option<u16>) -> usize {
-    // Above 599 there are none that are known: clients take them for errors of the server (RFC 9110, 15).
-    status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1
-}
-
-/// Index of the first of [`BOUNDS_S`] that is no less; their number: all are.
-pub(crate) fn bucket_of(time: Duration) -> usize {
-    let seconds = time.as_secs_f64();
-    BOUNDS_S.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS_S.len())
-}
 
 /// Figures of one front.
 pub(crate) struct Figures {

@@ -7,7 +7,7 @@ use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Figure, FigureValue};
 use hyper::Method;
 
-use super::figures::{BOUNDS_S, CLASSES, bucket_of, class_of};
+use super::classes::{BOUNDS_S, CLASSES, bucket_of, class_of};
 
 /// Most routes of a front that have figures of their own; those of others are together under [`OTHER`].
 const ROUTES_MAX: usize = 1_000;

@@ -157,8 +157,9 @@ fn check_header(name: &[u8], value: &[u8]) -> Result<(), Misuse> {
     if value.iter().any(is_control) { Err(Misuse::HeaderValue) } else { Ok(()) }
 }
 
-/// Returns the Content-Length that all of them say, in one line or several (RFC 9110, 8.6). Where they differ, recipients take the one or the other: an error
-/// before a body; without one, where frameworks add the length of what they send to that of what GET would, none.
+/// Returns the Content-Length that all of them say, in one line or several (RFC 9110, 8.6). Where they differ, recipients
+/// take the one or the other: an error before a body; without one, where frameworks add the length of what they send to
+/// that of what GET would, none.
 fn agreed_length<'a>(
     headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     has_body: bool,
