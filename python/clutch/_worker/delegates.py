@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from clutch._worker.image import gil_is_enabled
 from clutch._worker.interrupt import frames_of_coroutine, stack_of_frame, stack_text
 
 TASKS_MAX = 20
@@ -206,6 +207,9 @@ def cells_of(function: Any) -> Iterator[Any]:
 
 def threads_for(futures: dict[int, Any], without: tuple[Any, ...] = ()) -> Iterator[str]:
     """The stacks of the threads that settle any of these futures, but for those that run one of these functions."""
+    if not gil_is_enabled():
+        yield from executors_for(futures)
+        return
     frames = sys._current_frames()
     try:
         for ident, frame in frames.items():
@@ -216,6 +220,14 @@ def threads_for(futures: dict[int, Any], without: tuple[Any, ...] = ()) -> Itera
                 yield stack_of_frame(frame, f"Thread 0x{ident:016x}")
     finally:
         frames.clear()  # this call's own is among them
+
+
+def executors_for(futures: dict[int, Any]) -> Iterator[str]:
+    """The same without a GIL, where the frames of a thread that runs may be freed while they are looked at. Only the
+    futures of the standard executors tell themselves whether a thread runs for them."""
+    for future in futures.values():
+        if is_a(future, concurrent.futures.Future) and concurrent.futures.Future.running(future):
+            yield "Thread of an executor, whose stack is not read without a GIL\n"
 
 
 def settled_by(frame: types.FrameType | None) -> Iterator[tuple[Any, Any]]:

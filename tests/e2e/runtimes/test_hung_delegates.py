@@ -106,7 +106,7 @@ def test_a_slot_is_taken_until_the_thread_has_ended(
     folder: Path, rendezvous: Rendezvous, shape: dict[str, Any], name: str
 ) -> None:
     with make(folder, interrupt_grace="300s", **shape) as pool, contextlib.ExitStack() as stack:
-        late = pool.options(deadline=0.5).submit(name, rendezvous.port)
+        late = pool.options(deadline=1).submit(name, rendezvous.port)
         guest = rendezvous.guest()
         stack.callback(guest.let_go)
         assert isinstance(late.exception(30), DeadlineExceeded)

@@ -74,6 +74,34 @@ def test_clean_up_is_left_alone(patient: Pool, shape: Shape, name: str, rendezvo
     check_tidies(patient, rendezvous)
 
 
+def test_a_slot_is_kept_until_the_threads_of_a_stopped_call_have_ended(
+    patient: Pool, shape: Shape, rendezvous: Rendezvous
+) -> None:
+    slots = patient.stats()["slots"]
+    if shape.name == "greenlet" or slots < 2:
+        return  # no threads there, or nothing else to run beside it
+    future = patient.submit("leave_a_thread", rendezvous.port)
+    thread = rendezvous.guest()
+    assert future.cancel()
+    rendezvous.guest().let_go()
+    for _ in range(20):
+        assert patient.submit("echo", 1).result(30) == 1
+    assert patient.stats()["sent"] == 1
+    thread.let_go()
+    wait_empty(patient)
+
+
+def test_what_the_end_of_a_task_has_planned_runs_also_where_it_ends_the_loop(
+    patient: Pool, shape: Shape, rendezvous: Rendezvous
+) -> None:
+    if shape.name == "async":
+        return  # tasks share a loop there, which nothing ends
+    future = patient.submit("close_and_leave", rendezvous.port)
+    assert future.exception(30) is not None
+    rendezvous.guest().wait_gone()
+    assert patient.submit("echo", 1).result(30) == 1
+
+
 @pytest.mark.parametrize("name", ["stream_then_tidy", "stream_async_then_tidy"])
 def test_the_clean_up_of_generators_is_left_alone(patient: Pool, name: str, rendezvous: Rendezvous) -> None:
     stream = patient.stream(name, rendezvous.port)

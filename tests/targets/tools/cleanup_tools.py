@@ -69,6 +69,23 @@ async def sleep_async_then_tidy(port: int) -> None:
 
 
 @tool
+async def leave_a_thread(port: int) -> None:
+    try:
+        await asyncio.to_thread(meet, port, "thread")
+    finally:
+        await meet_async(port, "task")
+
+
+@tool
+async def close_and_leave(port: int) -> None:
+    """As code does that catches nothing, where an interrupt comes: its loop ends at once."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{os.getpid()} \n".encode())
+    writer.close()
+    raise KeyboardInterrupt
+
+
+@tool
 def stream_then_tidy(port: int) -> Iterator[int]:
     try:
         yield 1

@@ -58,9 +58,11 @@ class Lifecycle(Protocol):
 
 
 @contextlib.contextmanager
-def heard_terms() -> Iterator[list[int]]:
+def heard_terms(then: Callable[[], object]) -> Iterator[list[int]]:
     """SIGTERM does not cut off what is started meanwhile, such as the lifespan of an app; the caller is to stop it in
-    order. Yields the signals that have come. A handler of the user's stays, and threads other than the main hear none.
+    order. To be held until the dispatcher's first frame: until then its SIGTERM and the word that this worker is ready
+    may cross. Yields the signals that have come; `then` is called after each. A handler of the user's stays, and
+    threads other than the main hear none.
     """
     heard: list[int] = []
     own = os.getpid()
@@ -68,6 +70,7 @@ def heard_terms() -> Iterator[list[int]]:
     def hear(number: int, _: object) -> None:
         if os.getpid() == own:
             heard.append(number)
+            then()
             return
         # In a child that was forked meanwhile: it ends, as it would without this.
         signal.signal(number, signal.SIG_DFL)
@@ -92,6 +95,13 @@ class Served(Protocol):
     is_eager: bool
 
 
+def hold_in_slots(worker: _core.Worker, served: Served | None, is_shared: bool) -> None:
+    """Have slots take turns at connections that a front passes, where it is served so. `is_shared`: several do."""
+    if getattr(served, "is_held_in_slots", False):
+        hold = functools.partial(_core.hold_in_slots, worker, served)
+        worker.link.on_channel(lambda channel: hold(channel, is_shared))
+
+
 class Running:
     """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
     may be stopped.
@@ -104,7 +114,7 @@ class Running:
     def __init__(
         self,
         known: dict[int, Running],
-        call: _core.Call,
+        call: _core.Call | _core.AdoptedRequest,
         who: Any,
         stop_it: Callable[[int, Any], object],
         run_there: Callable[[Callable[[], None]], object],
@@ -265,6 +275,9 @@ class OwnLoop:
                 self._slots.set_waker(None)
                 if task.is_left_behind:
                     self.close()
+                elif task.is_loop_cut:
+                    loop.call_soon(loop.stop)
+                    loop.run_forever()
 
     def close(self) -> None:
         runner, self._runner = self._runner, None
@@ -285,6 +298,9 @@ class Stoppable:
         self._task: asyncio.Task[Any] | None = None
         self.is_left_behind = False
         """True if an exception stopped the loop that did not come from this task; perhaps another task raised it."""
+        self.is_loop_cut = False
+        """True if an exception stopped the loop at once: what the task's end has planned there, such as to close a
+        connection, has not run."""
         self.threads: LeftBehind | None = None
         """Threads that run code for it still, although it was cancelled."""
         self._is_told = self._is_cancelled = self._is_by_exception = False
@@ -302,6 +318,7 @@ class Stoppable:
             return self._loop.run_until_complete(task)
         except BaseException as error:
             self.is_left_behind = not task.done() or not (task.cancelled() or task.exception() is error)
+            self.is_loop_cut = isinstance(error, (KeyboardInterrupt, SystemExit))
             raise
 
     def stop(self) -> bool:
