@@ -27,8 +27,9 @@ use self::source::Source;
 use self::style::Label;
 pub use self::style::Style;
 
-/// Maximum time that another line for the terminal waits for what workers have printed before it.
-const LINE_WAIT: Duration = Duration::from_millis(50);
+/// Maximum time that another line for the terminal waits for what workers have printed before it: the reader is late on
+/// a busy machine, and stands still only where the terminal does.
+const LINE_WAIT: Duration = Duration::from_secs(5);
 
 static STYLE: Mutex<Style> = Mutex::new(Style::Named);
 
@@ -123,11 +124,11 @@ impl Reader {
         let mut tokens = Vec::new();
         while self.poller.wait(&mut tokens, self.next_due()).is_ok() {
             terminal::wait_free();
-            for token in tokens.drain(..) {
-                match token {
-                    BELL => self.look_at_all(),
-                    token => self.pass_on(token),
-                }
+            // In the order in which they have come; the bell stands for all that has come before it.
+            let rings = tokens.contains(&BELL);
+            tokens.drain(..).filter(|token| *token != BELL).for_each(|token| self.pass_on(token));
+            if rings {
+                self.look_at_all();
             }
             self.begin_lines(Instant::now());
         }
@@ -191,7 +192,8 @@ impl Reader {
     fn look_at_all(&self) {
         sys::clear_event(self.bell.as_fd());
         let asked = self.rounds.lock().asked;
-        let tokens: Vec<u64> = self.sources.lock().keys().copied().collect();
+        let mut tokens: Vec<u64> = self.sources.lock().keys().copied().collect();
+        tokens.sort_unstable();
         tokens.into_iter().for_each(|token| self.pass_on(token));
         self.rounds.lock().done = asked;
         self.changed.notify_all();

@@ -5,6 +5,7 @@
 //! answer has come: no thread in between. Locks are taken in this order: inbox, core, outbox; replies are told without
 //! the core's.
 
+mod channels;
 mod core;
 mod drive;
 mod driver_clock;
@@ -20,6 +21,7 @@ mod memory;
 mod notice;
 mod notices;
 mod orders;
+mod own_work;
 mod peer;
 mod permits;
 mod reader;
@@ -40,6 +42,7 @@ use clutch_wire::frame;
 use clutch_wire::region::RegionPool;
 use clutch_wire::sync::Mutex;
 
+pub use self::channels::{ChannelOwner, Channels};
 use self::core::Core;
 pub use self::drive::PoolDriver;
 use self::driver_clock::DriverClock;
@@ -56,6 +59,7 @@ pub use self::memory::{Memory, Weighed};
 pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
+pub use self::own_work::{Adopted, Served};
 pub use self::peer::Link;
 use self::peer::alarm::Questions;
 pub use self::permits::Permits;

@@ -380,8 +380,9 @@ impl Driver {
         for Lost { worker, failure, record } in std::mem::take(&mut self.ended) {
             let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
             let (left, ended, served) = (record.left.map(str::to_owned), record.cause.is_some(), record.served);
+            let held = self.pool.requests_held_by(worker);
             let running = self.pool.worker_gone(worker, failure, ended);
-            self.emit(|| WorkerGone { nr, pid, cause, left, ended, served, running });
+            self.emit(|| WorkerGone { nr, pid, cause, left, ended, served, running, held });
         }
     }
 

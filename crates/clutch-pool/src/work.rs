@@ -98,7 +98,7 @@ pub trait Reply: Send + Sync {
     /// Called with the time in the queue, before the frame is written; again if the work is taken back and sent elsewhere.
     /// Only of work that notes it.
     fn sent(&self, _queued: Duration) {}
-    /// User code has started; only called when the work asked to know.
+    /// User code has started; only called when the work asked to know, or was adopted from its worker.
     fn begun(&self) {}
     /// Time that the work has run, before its end; only of a job, and where its worker has ended it.
     fn ran(&self, _time: Duration) {}

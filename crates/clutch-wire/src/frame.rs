@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::codec::{Codec, Form};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 8;
+pub const WIRE_VERSION: u32 = 9;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;
@@ -95,6 +95,8 @@ pub enum Kind {
     Unreceived = 17,
     /// From a worker: a debugger asks at the terminal (id 1), or no longer does (id 0).
     Debugging = 18,
+    /// To a worker: a socket of its own for whoever serves connections through it, beside the frame.
+    Channel = 19,
     /// To the zygote: what to load; JSON.
     Launch = 32,
     /// From the zygote: loaded; JSON.
@@ -114,9 +116,9 @@ pub enum Kind {
 impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
-        const ALL: [Kind; 25] = [
+        const ALL: [Kind; 26] = [
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
-            Carrying, Stacks, Item, Unreceived, Debugging, Launch, Up, Failed, Fork, Forked, Fate, Kill,
+            Carrying, Stacks, Item, Unreceived, Debugging, Channel, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         const BY_NUMBER: [Option<Kind>; 64] = {
             let (mut table, mut at) = ([None; 64], 0);
@@ -262,8 +264,8 @@ impl<'a> Frame<'a> {
             Kind::Descriptor if self.size() > 0 => 1,
             Kind::Call if self.head.flags & flag::HAS_DESCRIPTOR != 0 => 1,
             Kind::Fork => FORK_DESCRIPTORS,
-            // Its payload, of any size, in a memfd.
-            Kind::Launch => 1,
+            // Of a launch its payload, of any size, in a memfd.
+            Kind::Launch | Kind::Channel => 1,
             _ => 0,
         }
     }

@@ -102,13 +102,21 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
+    pub fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
     pub fn short(&mut self) -> Result<&'a [u8], WireError> {
         let count = self.u16()?;
         self.take(usize::from(count))
     }
 
     pub fn long(&mut self) -> Result<&'a [u8], WireError> {
-        let count = u32::from_le_bytes(self.array()?);
+        let count = self.u32()?;
         self.take(count as usize)
     }
 

@@ -81,7 +81,7 @@ impl Given {
                 usize::from(frame.size() > 0)
             }
             Kind::Fork => frame::FORK_DESCRIPTORS,
-            Kind::Launch => 1,
+            Kind::Launch | Kind::Channel => 1,
             _ => 0,
         };
         assert_eq!(frame.descriptors(), beside, "descriptors beside a {:?} frame", self.head.kind);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clutch_wire::{Failure, Payload};
 
 use super::Pool;
+use super::channels::{ChannelOwner, OwnerKey};
 use super::effects::{Effects, Lease, OnLink, Told};
 use super::entry::Entry;
 use super::expiring::Expiring;
@@ -46,6 +47,7 @@ pub(super) struct Core {
     pub(super) noted: Noted,
     /// By fetcher of work, what tells it that there is room.
     pub(super) fetchers: BTreeMap<FetcherKey, Arc<dyn Fn() + Send + Sync>>,
+    pub(super) channel_owners: BTreeMap<OwnerKey, Arc<dyn ChannelOwner>>,
 }
 
 /// Failures told to callers whose work no worker runs to its end.
@@ -85,6 +87,7 @@ impl Core {
             telemetry,
             noted: Noted::default(),
             fetchers: BTreeMap::new(),
+            channel_owners: BTreeMap::new(),
         }
     }
 
@@ -181,7 +184,7 @@ impl Core {
     }
 
     /// User code has started: a connection is its worker's alone from here on.
-    fn begin(&mut self, id: WorkId, effects: &mut Effects) {
+    pub(super) fn begin(&mut self, id: WorkId, effects: &mut Effects) {
         if let Some((entry, queued)) = self.machine.sending(id) {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
             let (kind, trace) = (entry.work.kind.name(), entry.work.trace.clone());
@@ -464,8 +467,8 @@ impl Core {
                 if matches!(effects.lease, Lease::Wanted(caller) if caller == id) && sent == 1 && peer.may_be_leased() {
                     peer.lease(&pool.links.poller);
                     effects.lease = Lease::Granted(peer.link.clone());
-                } else if !peer.armed && !peer.leased {
-                    pool.links.must_be_watched(worker, peer.arm(&pool.links.poller));
+                } else {
+                    pool.links.watch(peer);
                 }
                 if !effects.flush.iter().any(|link| link.key == worker) {
                     effects.flush.push(peer.link.clone());

@@ -142,14 +142,18 @@ impl PoolDriver {
 
     /// Gives the worker work from now on. `who`: its nr and pid.
     pub fn worker_ready(&self, key: WorkerKey, who: (u32, i32), slots: usize, calls_max: Option<u64>) {
-        self.0.transact(|core, now, actions| {
-            let Some(peer) = core.peers.get_mut(&key) else { return };
+        let (link, owners) = self.0.transact(|core, now, actions| {
+            let Some(peer) = core.peers.get_mut(&key) else { return Default::default() };
             (peer.life.ready, peer.life.slots, peer.life.who) = (Some(now), slots, who);
-            let words = peer.link.board.len() / 2;
+            let (words, link) = (peer.link.board.len() / 2, peer.link.clone());
             core.excuses.failing = None;
             core.noted.note_served();
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
+            (Some(link), core.channel_owners())
         });
+        for (link, owner) in link.iter().flat_map(|link| owners.iter().map(move |owner| (link, owner))) {
+            self.0.open_channel(link, who.0, &**owner);
+        }
     }
 
     /// The CPU time that a worker has used to its end.
@@ -203,6 +207,7 @@ impl PoolDriver {
         self.0.wake_for(Some(by));
         // After what has not begun was taken back: whatever begins there now has begun before, and hears of it.
         self.0.core.lock().tell_endless(|key| key == worker);
+        self.0.leave_channels_of(worker);
     }
 
     /// Tells a worker to finish and end.
@@ -212,6 +217,11 @@ impl PoolDriver {
             link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Drain, 0, 0));
             self.0.links.flush(&link);
         }
+    }
+
+    /// Returns the requests that a worker has begun on connections of its own, as they are shown to people.
+    pub fn requests_held_by(&self, worker: WorkerKey) -> Vec<String> {
+        self.0.requests_held_by(worker)
     }
 
     /// The worker is dead (`ended`: by our own hand): what it had begun fails with `failure`, the rest runs elsewhere.
@@ -235,6 +245,7 @@ impl PoolDriver {
             core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);
             running
         });
+        self.0.end_channels_of(key);
         self.0.regions.reader_gone(u64::from(key));
         running
     }

@@ -303,7 +303,7 @@ impl Exchange {
 
     /// Its time is over now: it ends as work whose deadline has passed.
     pub fn expire(&self) {
-        self.pool().set_deadline(self.id, Instant::now());
+        self.pool().expire(self.id);
     }
 
     /// The app waits for the input of its client.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 crate::facts! {
-    /// User code has started on a piece of work. `queued_s`: seconds until it was sent to its worker; `trace`: the W3C
-    /// `traceparent` of its caller.
+    /// User code has started on a piece of work, or has run for long on one that its worker took by itself. `queued_s`:
+    /// seconds until it was sent to its worker; `trace`: the W3C `traceparent` of its caller.
     "work_begun" BEGUN WorkBegun {
         id: u64,
         kind: &'static str,
@@ -13,8 +13,9 @@ crate::facts! {
         trace: Option<Arc<str>>,
     }
 
-    /// A worker has answered a piece of work. `run_s`: seconds in user code; `error`: the kind of the failure, if it failed;
-    /// `tool`: the name of the tool, of a call by name.
+    /// A worker has answered a piece of work; of what it took by itself, only what it had begun as `work_begun` says.
+    /// `run_s`: seconds in user code; `error`: the kind of the failure, if it failed; `tool`: the name of the tool, of a
+    /// call by name.
     "work_finished" FINISHED WorkFinished {
         id: u64,
         kind: &'static str,

@@ -8,6 +8,7 @@ use clutch_wire::sync::Mutex;
 use clutch_wire::sys::Poller;
 
 use super::notices::Notices;
+use super::peer::Peer;
 use super::state::WorkerKey;
 use super::{Link, Notice, WAKE};
 use crate::link::Flushed;
@@ -36,6 +37,13 @@ impl Links {
     pub(super) fn must_be_watched(&self, worker: WorkerKey, watched: io::Result<()>) {
         if let Err(error) = watched {
             self.notices.tell(Notice::LinkEnded(worker, format!("it cannot be watched: {error}")));
+        }
+    }
+
+    /// Has the driver read a link on which something runs, unless somebody else does.
+    pub(super) fn watch(&self, peer: &mut Peer) {
+        if !peer.armed && !peer.leased {
+            self.must_be_watched(peer.link.key, peer.arm(&self.poller));
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Peer {
     defined: Vec<bool>,
     announced: Announced,
     free: Vec<u32>,
+    /// Of what the worker takes by itself: begun at any time.
+    own: Vec<u32>,
     /// Taken back: free once the worker has come by.
     pending: Vec<u32>,
     /// Work that nobody waits for: its word, which is free when its end has come, what it is, and of which job.
@@ -94,6 +96,7 @@ impl Peer {
             defined: Vec::new(),
             announced: Announced::to_one_of_many(regions),
             free,
+            own: Vec::new(),
             pending: Vec::new(),
             abandoned: HashMap::new(),
             crowd: Crowd::new(life.wanted),
@@ -197,6 +200,30 @@ impl Peer {
     fn free_word(&mut self) -> Option<u32> {
         self.collect_words();
         self.free.pop()
+    }
+
+    /// Gives the worker so many words for what it takes by itself, for good; fewer where it would have more than half of
+    /// the board: the other half is for what it is sent.
+    pub(super) fn reserve(&mut self, count: usize) -> Vec<u32> {
+        let room = (self.link.board.len() / 2).saturating_sub(self.own.len());
+        let words: Vec<u32> = std::iter::from_fn(|| self.begun_word()).take(count.min(room)).collect();
+        self.own.extend(&words);
+        words
+    }
+
+    /// Takes a word of the worker for work that it has begun. Returns the one that the worker has in its place; none: it
+    /// was not the worker's, or no other is free.
+    pub(super) fn replace_own(&mut self, word: u32) -> Option<u32> {
+        let at = self.own.iter().position(|own| *own == word)?;
+        self.own[at] = self.begun_word()?;
+        Some(self.own[at])
+    }
+
+    fn begun_word(&mut self) -> Option<u32> {
+        let word = self.free_word()?;
+        self.link.board.items_begun(word).store(0, Ordering::Relaxed);
+        self.link.board.set(word, word::BEGUN);
+        Some(word)
     }
 
     /// Takes in the words that the worker has freed, when no other is left.

@@ -1,8 +1,8 @@
 //! The pool's decisions as a pure machine: events in, actions out; no I/O, no clock, no wait.
 //!
 //! Owns which work waits, which was sent to whom and which slot is free. Promises: each submission is answered exactly
-//! once; a worker never has more begun than it has slots; nothing past its deadline is sent; the queue keeps its bound;
-//! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
+//! once; of what it was sent a worker never has more begun than it has slots; nothing past its deadline is sent; the queue
+//! keeps its bound; no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ mod fetching;
 mod intake;
 mod line;
 mod load;
+mod own_work;
 mod quarantine;
 pub mod queue;
 mod run_times;
@@ -26,6 +27,7 @@ use self::line::WaitingLine;
 use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
+pub use self::own_work::Begun;
 use self::run_times::RunTimes;
 use self::slots::{Slots, Totals};
 pub use self::submissions::StopCause;
@@ -156,6 +158,13 @@ pub enum Event {
         begun: Vec<WorkId>,
         ended: bool,
     },
+    /// The worker has ended calls that it had taken by itself.
+    Served {
+        worker: WorkerKey,
+        calls: u64,
+        /// In all of them together.
+        run: Duration,
+    },
     /// No submissions for the time being.
     Quiet {
         quiet: bool,
@@ -181,6 +190,13 @@ impl Finished {
         self.count += 1;
         self.run_ns = self.run_ns.saturating_add(run_ns);
         self.queued = self.queued.saturating_add(queued);
+    }
+
+    /// Counts calls that have not waited.
+    fn note_served(&mut self, calls: u64, run: Duration) {
+        let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        self.count = self.count.saturating_add(calls);
+        self.run_ns = self.run_ns.saturating_add(run_ns);
     }
 }
 
@@ -361,7 +377,8 @@ impl<T> Machine<T> {
     /// When work was sent to its worker or, where that runs one at a time, when it could begin.
     pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
         let (work, load) = (self.submissions.get(id)?, self.slots.get(worker)?);
-        Some(load.could_begin(work.since + work.queued))
+        let sent = work.since + work.queued;
+        Some(if work.adopted { sent } else { load.could_begin(sent) })
     }
 
     /// Whether a worker has died of it, or may have.
@@ -410,10 +427,8 @@ impl<T> Machine<T> {
 
     /// Takes one submission. The answer, if there is one already, is among the actions.
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
-        let deadline = request.deadline.filter(|_| !self.untimed);
-        let request = Request { deadline, ..request };
-        request.fetcher.into_iter().for_each(|fetcher| self.fetching.give_back(fetcher, 1));
-        let id = self.submissions.insert(request, body, now, self.untimed);
+        let id = self.insert(request, body, now);
+        let request = self.submissions[id].request;
         let full = self.slots.totals().free == 0 && self.line.is_full();
         if let Some(verdict) = self.intake.refusal() {
             self.answer(id, verdict, out);
@@ -425,6 +440,12 @@ impl<T> Machine<T> {
             self.admit(id, full, out);
         }
         id
+    }
+
+    fn insert(&mut self, request: Request, body: T, since: Instant) -> WorkId {
+        let deadline = request.deadline.filter(|_| !self.untimed);
+        request.fetcher.into_iter().for_each(|fetcher| self.fetching.give_back(fetcher, 1));
+        self.submissions.insert(Request { deadline, ..request }, body, since, self.untimed)
     }
 
     fn admit(&mut self, id: WorkId, full: bool, out: &mut Vec<Action<T>>) {
@@ -452,7 +473,7 @@ impl<T> Machine<T> {
         let Request { function, endless, calls, fetcher, .. } = work.request;
         let queued = work.queued.saturating_mul(u32::try_from(calls).unwrap_or(u32::MAX));
         // How long it went on says nothing of the next one.
-        if !endless {
+        if !(endless || work.adopted) {
             self.run_times.learn(function, run_ns);
         }
         fetcher.into_iter().for_each(|fetcher| self.fetching.learn(fetcher, run_ns));
@@ -476,6 +497,7 @@ impl<T> Machine<T> {
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
+            Event::Served { worker, calls, run } => self.served(worker, calls, run, out),
             Event::Quiet { quiet } => self.intake.set_quiet(quiet),
             Event::Close => self.intake.close(),
             Event::Failing => self.fail(out),

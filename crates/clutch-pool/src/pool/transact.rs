@@ -133,8 +133,13 @@ impl Pool {
     }
 
     /// Returns whether the work has no deadline because a debugger has been open while it was here.
-    pub(super) fn is_untimed(&self, id: WorkId) -> bool {
+    pub fn is_untimed(&self, id: WorkId) -> bool {
         !self.is_forked() && self.core.lock().machine.is_untimed(id)
+    }
+
+    /// Ends the work as if its deadline had passed now.
+    pub fn expire(&self, id: WorkId) {
+        self.set_deadline(id, Instant::now());
     }
 
     /// Lifts the deadline of the work.

@@ -50,7 +50,8 @@ crate::facts! {
     }
 
     /// A worker has ended. `left`: the reason, if it ended when it was told to; `ended`: Clutch ended it; `served`: it had
-    /// been ready; `running`: work that it had begun.
+    /// been ready; `running`: work that it had begun; `held`: short requests that it had begun on connections of its
+    /// own.
     "worker_gone" LIVES WorkerGone {
         nr: u32,
         pid: i32,
@@ -59,6 +60,7 @@ crate::facts! {
         ended: bool,
         served: bool,
         running: Vec<Running>,
+        held: Vec<String>,
     }
 
     /// No worker of the pool can start.

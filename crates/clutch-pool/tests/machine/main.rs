@@ -4,5 +4,6 @@ mod fetching;
 mod growth;
 mod limits;
 mod model;
+mod own_work;
 mod queue;
 mod races;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 mod deaths;
+mod own_work;
 mod rules;
 
 use clutch_pool::pool::state::{Action, Event, Hold, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
@@ -66,6 +67,11 @@ impl Worker {
         self.frames.iter().filter(|(_, word)| *word != Word::Sent).count()
     }
 
+    /// Nothing is left in it but what will not stop.
+    fn is_empty(&self) -> bool {
+        self.frames.iter().all(|(_, word)| *word == Word::Stuck)
+    }
+
     fn free(&self) -> usize {
         if self.takes() { self.slots.saturating_sub(self.frames.len()) } else { 0 }
     }
@@ -85,6 +91,17 @@ impl Worker {
         self.calls_max.is_some_and(|most| self.calls >= (most - most / 5).max(1))
     }
 
+    fn count(&mut self, calls: u64) {
+        let was_worn = self.is_worn();
+        self.calls += calls;
+        self.worn += u32::from(self.is_worn() && !was_worn);
+    }
+
+    fn take(&mut self, id: WorkId, request: &Request, word: Word) {
+        self.count(request.calls);
+        self.frames.push((id, word));
+    }
+
     fn word(&mut self, id: WorkId) -> Option<&mut Word> {
         self.frames.iter_mut().find(|(known, _)| *known == id).map(|(_, word)| word)
     }
@@ -100,6 +117,8 @@ impl Worker {
 pub struct Known {
     pub request: Request,
     pub submitted: Instant,
+    /// Its worker had begun it by itself.
+    pub adopted: bool,
     pub answers: u32,
     pub sends: u32,
     /// Workers that died while they ran it.
@@ -166,9 +185,7 @@ impl World {
         let refused = self.refused_at_once(&request, crowded);
         let id = self.machine.submit(request, body, self.now, &mut out);
         self.bodies.insert(body, id);
-        let (submitted, verdict) = (self.now, None);
-        let known = Known { request, submitted, answers: 0, sends: 0, deaths: 0, suspect: false, verdict };
-        assert!(self.works.insert(id, known).is_none(), "an id was given twice");
+        self.know(id, request, self.now, false);
         let admitted = self.admitted_at_once(id, request, &out);
         assert!(!(crowded && admitted), "admitted to a queue that is full");
         self.run(out);
@@ -176,6 +193,12 @@ impl World {
             assert_eq!(self.works[&id].verdict, refused, "at once");
         }
         id
+    }
+
+    fn know(&mut self, id: WorkId, request: Request, submitted: Instant, adopted: bool) {
+        let known =
+            Known { request, submitted, adopted, answers: 0, sends: 0, deaths: 0, suspect: false, verdict: None };
+        assert!(self.works.insert(id, known).is_none(), "an id was given twice");
     }
 
     /// What is answered before it waits, and how. `crowded`: the queue is full, and no slot is free.
@@ -352,6 +375,7 @@ impl World {
         match action {
             Action::Send { worker, id } => self.send(worker, id),
             Action::Take { worker, id } => {
+                assert!(!self.works[&id].adopted, "what its worker had begun by itself cannot be taken back");
                 let taken = self.take(worker, id);
                 self.machine.on(Event::Taken { worker, id, taken }, self.now, out);
             }
@@ -383,7 +407,7 @@ impl World {
         let known = self.works.get_mut(&id).expect("known work");
         known.sends += 1;
         let request = known.request;
-        assert_eq!(known.answers, 0, "answered work was sent");
+        assert!(known.answers == 0 && !known.adopted, "answered work was sent, or what its worker had begun");
         assert!(request.deadline.is_none_or(|deadline| deadline > self.now), "sent past its deadline");
         let suspect = known.suspect;
         let to = self.workers.get_mut(&worker).expect("sent to a worker that is gone");
@@ -399,10 +423,7 @@ impl World {
             assert!(older.is_none(), "{older:?} has waited longer");
         }
         assert!(!request.endless || to.frames.len() < to.slots, "endless work was sent ahead: {to:?}");
-        let was_worn = to.is_worn();
-        to.calls += request.calls;
-        to.worn += u32::from(to.is_worn() && !was_worn);
-        to.frames.push((id, Word::Sent));
+        to.take(id, &request, Word::Sent);
         let most = (self.words - to.slots).max(to.slots);
         assert!(to.frames.len() <= most, "more frames than the board has words");
         if !suspect {

@@ -49,6 +49,21 @@ enum Happening {
     Gone(usize),
     /// Ended by the pool itself.
     Ended(usize),
+    /// It turns out that the worker has begun this by itself, so long ago.
+    Adopt {
+        pick: usize,
+        deadline_us: Option<u64>,
+        ran_us: u64,
+        retry: u32,
+        calls: u64,
+        endless: bool,
+    },
+    /// The worker has ended calls that it had taken by itself.
+    Serve {
+        pick: usize,
+        calls: u64,
+        run_us: u64,
+    },
     Racy(bool),
     Close,
     Failing,
@@ -78,6 +93,20 @@ fn submit() -> impl Strategy<Value = Happening> {
     )
 }
 
+fn adopt() -> impl Strategy<Value = Happening> {
+    let deadline = prop_oneof![1 => Just(None), 1 => (0u64..5000).prop_map(Some)];
+    (0usize..8, deadline, 0u64..200_000, 0u32..3, 1u64..3, any::<bool>()).prop_map(
+        |(pick, deadline_us, ran_us, retry, calls, endless)| Happening::Adopt {
+            pick,
+            deadline_us,
+            ran_us,
+            retry,
+            calls,
+            endless,
+        },
+    )
+}
+
 fn happening() -> impl Strategy<Value = Happening> {
     let pick = 0usize..8;
     prop_oneof![
@@ -98,7 +127,9 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => (pick.clone(), why()).prop_map(|(pick, why)| Happening::Release(pick, why)),
         2 => pick.clone().prop_map(Happening::Drain),
         3 => pick.clone().prop_map(Happening::Gone),
-        1 => pick.prop_map(Happening::Ended),
+        1 => pick.clone().prop_map(Happening::Ended),
+        8 => adopt(),
+        4 => (pick, 0u64..5, 1u64..5000).prop_map(|(pick, calls, run_us)| Happening::Serve { pick, calls, run_us }),
         2 => any::<bool>().prop_map(Happening::Racy),
         1 => prop::bool::weighted(0.2).prop_map(|close| if close { Happening::Close } else { Happening::Recovered }),
         1 => Just(Happening::Failing),
@@ -115,6 +146,12 @@ fn limits() -> impl Strategy<Value = Limits> {
 fn pick_worker(world: &World, pick: usize) -> Option<WorkerKey> {
     let count = world.workers.len();
     (count > 0).then(|| *world.workers.keys().nth(pick % count).expect("in range"))
+}
+
+/// One that is there, mostly, or gone, or still to come.
+fn any_worker(world: &World, pick: usize) -> WorkerKey {
+    let next = world.workers.keys().last().map_or(0, |last| last + 1);
+    pick_worker(world, pick).filter(|_| pick > 0).unwrap_or(next / 2 * (next % 3))
 }
 
 fn pick_work(world: &World, pick: usize) -> Option<WorkId> {
@@ -137,6 +174,16 @@ fn happen(world: &mut World, happening: Happening) {
             world.worker(slots, calls_max);
         }
         Happening::Ready { .. } => {}
+        Happening::Adopt { pick, deadline_us, ran_us, retry, calls, endless } => {
+            let deadline = deadline_us.map(|us| world.now + Duration::from_micros(us));
+            let worker = any_worker(world, pick);
+            let since = world.now - Duration::from_micros(ran_us);
+            world.adopt(worker, Request { deadline, retry, endless, calls, ..request(0) }, since);
+        }
+        Happening::Serve { pick, calls, run_us } => {
+            let worker = any_worker(world, pick);
+            world.serve(worker, calls, Duration::from_micros(run_us));
+        }
         Happening::Racy(racy) => world.racy = racy,
         Happening::Close => world.close(),
         Happening::Failing => world.fail(true),

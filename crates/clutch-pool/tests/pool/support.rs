@@ -238,6 +238,22 @@ pub struct Call {
 }
 
 impl Call {
+    /// What the worker had begun by itself.
+    pub fn known(id: WorkId, word: u32) -> Call {
+        Call {
+            id,
+            tool: String::new(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            word,
+            deadline_ns: frame::NO_DEADLINE,
+            skip: 0,
+            wants_begun: false,
+            descriptor: None,
+            lease: None,
+        }
+    }
+
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("text")
     }
@@ -268,6 +284,7 @@ enum Heard {
     Chunk { id: WorkId, form: Form, more: bool, body: Vec<u8> },
     Cancel(WorkId),
     Drain,
+    Channel(OwnedFd),
 }
 
 impl Worker {
@@ -383,6 +400,30 @@ impl Worker {
         assert_eq!(kind, Kind::Drain);
     }
 
+    /// Waits until its alarm says that this is to be interrupted; it may be asked for the stacks before.
+    pub fn expect_interrupt(&mut self, of: &Call) {
+        loop {
+            let readable = sys::wait_readable(self.alarm.as_fd(), Some(Instant::now() + PATIENCE)).expect("poll");
+            assert!(readable, "the alarm said nothing");
+            self.heard.fill(self.alarm.as_fd(), false).expect("the alarm");
+            while let Some(received) = self.heard.next_frame().expect("the wire") {
+                let head = received.frame.head;
+                assert_eq!(head.id, of.id, "{head:?}");
+                if head.kind == Kind::Cancel {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Its end of a channel.
+    pub fn expect_channel(&mut self) -> OwnedFd {
+        match self.hear(true) {
+            Heard::Channel(channel) => channel,
+            other => panic!("a channel was expected, not {other:?}"),
+        }
+    }
+
     pub fn expect_drain(&mut self) {
         let heard = self.hear(true);
         assert!(matches!(heard, Heard::Drain), "a drain was expected, not {heard:?}");
@@ -456,6 +497,7 @@ impl Worker {
             },
             Kind::Cancel => Heard::Cancel(frame.head.id),
             Kind::Drain => Heard::Drain,
+            Kind::Channel => Heard::Channel(descriptor.expect("a descriptor beside it")),
             other => panic!("a {other:?} frame was not expected"),
         })
     }

@@ -67,6 +67,13 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(index * 4).cast()) }
     }
 
+    /// So many words from `index` on.
+    pub fn words(&self, index: usize, count: usize) -> &[AtomicU32] {
+        assert!((index + count) * 4 <= self.len, "words outside of their mapping");
+        // SAFETY: as for one; atomics may be shared.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(index * 4).cast(), count) }
+    }
+
     /// Address of the byte at `offset`, for buffers that user code writes to.
     pub fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "an offset outside of its mapping");

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags};
 use tokio::io::Interest;
@@ -14,6 +14,22 @@ pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Resul
     let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now())).map(timespec);
     let mut polled = [PollFd::new(&fd, PollFlags::IN)];
     Ok(rustix::event::poll(&mut polled, timeout.as_ref())? > 0)
+}
+
+/// Returns which of these, by index, can be read from without waiting, be it their end.
+pub fn readable_ones<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> Vec<usize> {
+    let mut polled: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    // An error of the call itself: none is known to be.
+    let _ = rustix::event::poll(&mut polled, Some(&timespec(Duration::ZERO)));
+    let is_ready = |(at, polled): (usize, &PollFd<'_>)| (!polled.revents().is_empty()).then_some(at);
+    polled.iter().enumerate().filter_map(is_ready).collect()
+}
+
+/// Waits until `fd` takes bytes, or never will, or the deadline passes; false when it passed.
+pub fn wait_writable_until(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+    let timeout = timespec(deadline.saturating_duration_since(Instant::now()));
+    let mut polled = [PollFd::new(&fd, PollFlags::OUT)];
+    Ok(rustix::event::poll(&mut polled, Some(&timeout))? > 0)
 }
 
 /// Waits until `fd` takes bytes, or never will.
@@ -37,6 +53,12 @@ pub fn coarse_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Time of day at the kernel's last tick, which is cheaper to read: for what is told in seconds.
+pub fn coarse_time() -> SystemTime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    UNIX_EPOCH + Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec as u32)
+}
+
 /// Time between two ticks.
 pub fn coarse_tick_ns() -> u64 {
     static TICK: OnceLock<u64> = OnceLock::new();
@@ -53,6 +75,32 @@ pub fn timespec(duration: Duration) -> rustix::event::Timespec {
 
 /// Longest wait of a poller: before Linux 5.11 it is counted in milliseconds, in 31 bits.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Most tokens that one wait gives.
+pub const TOKENS_MAX: usize = 64;
+
+/// Bit of a token: the other end sends nothing more. What it has sent may be there still.
+pub const ENDED: u64 = 1 << 63;
+
+/// What a poller tells of a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interests {
+    pub reads: bool,
+    pub writes: bool,
+}
+
+impl Interests {
+    pub const NONE: Interests = Interests { reads: false, writes: false };
+    pub const READS: Interests = Interests { reads: true, writes: false };
+
+    fn flags(self) -> rustix::event::epoll::EventFlags {
+        use rustix::event::epoll::EventFlags;
+        let mut flags = EventFlags::ET;
+        flags.set(EventFlags::IN | EventFlags::RDHUP, self.reads);
+        flags.set(EventFlags::OUT, self.writes);
+        flags
+    }
+}
 
 /// An epoll instance with `u64` tokens.
 #[derive(Debug)]
@@ -75,19 +123,51 @@ impl Poller {
         Ok(modify(&self.0, fd, EventData::new_u64(token), flags)?)
     }
 
+    /// Tells once each time that something has come for `fd`, that it takes bytes, or either; from `before`, what it was to
+    /// tell until now. A hang-up is told with anything. Who leaves something there calls [`Poller::tell_again`].
+    pub fn change(&self, fd: BorrowedFd<'_>, token: u64, before: Interests, now: Interests) -> io::Result<()> {
+        use rustix::event::epoll::{EventData, add, modify};
+        let flags = now.flags();
+        match (before == Interests::NONE, now == Interests::NONE) {
+            _ if before == now => Ok(()),
+            (_, true) => {
+                self.remove(fd);
+                Ok(())
+            }
+            (true, false) => Ok(add(&self.0, fd, EventData::new_u64(token), flags)?),
+            (false, false) => Ok(modify(&self.0, fd, EventData::new_u64(token), flags)?),
+        }
+    }
+
+    /// What is there already is told once more.
+    pub fn tell_again(&self, fd: BorrowedFd<'_>, token: u64, now: Interests) -> io::Result<()> {
+        use rustix::event::epoll::{EventData, modify};
+        Ok(modify(&self.0, fd, EventData::new_u64(token), now.flags())?)
+    }
+
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         // Not being registered is what the caller wants.
         let _ = rustix::event::epoll::delete(&self.0, fd);
     }
 
-    /// Tokens of what is ready; none when the deadline passed, a signal came, or an hour is over.
+    /// Tokens of what is ready, with [`ENDED`] where nothing more comes from one of [`Poller::change`]; none when the deadline
+    /// passed, a signal came, or an hour is over.
     pub fn wait(&self, tokens: &mut Vec<u64>, deadline: Option<Instant>) -> io::Result<()> {
+        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        self.wait_for(tokens, timeout, TOKENS_MAX)
+    }
+
+    /// The same for a time, and for at most so many of them, up to [`TOKENS_MAX`]: the others are told the next time.
+    pub fn wait_for(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>, most: usize) -> io::Result<()> {
         use rustix::event::epoll::{Event, EventData, EventFlags, wait};
         tokens.clear();
-        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
-        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now()).min(WAIT_MAX)));
-        match wait(&self.0, &mut events[..], timeout.as_ref()) {
-            Ok(ready) => tokens.extend(events[..ready].iter().map(|event| event.data.u64())),
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; TOKENS_MAX];
+        let timeout = timeout.map(|timeout| timespec(timeout.min(WAIT_MAX)));
+        match wait(&self.0, &mut events[..most.clamp(1, TOKENS_MAX)], timeout.as_ref()) {
+            Ok(ready) => tokens.extend(events[..ready].iter().map(|event| {
+                let is_ended = { event.flags }.contains(EventFlags::RDHUP);
+                event.data.u64() | if is_ended { ENDED } else { 0 }
+            })),
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

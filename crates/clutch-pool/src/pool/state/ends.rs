@@ -141,7 +141,7 @@ impl<T> Machine<T> {
         Some(by)
     }
 
-    fn cut_endless(&mut self, id: WorkId, by: Instant) {
+    pub(super) fn cut_endless(&mut self, id: WorkId, by: Instant) {
         let Some(work) = self.submissions.get_mut(id).filter(|work| work.request.endless) else { return };
         let at = *work.cut_at.get_or_insert(by);
         self.submissions.await_instant(at, id);

@@ -121,10 +121,14 @@ impl Load {
             self.progress = now;
         }
         self.load_ns += load_ns;
+        (self.sent.push(id), self.count(calls))
+    }
+
+    /// Counts calls. Returns whether the worker is worn by them.
+    pub(super) fn count(&mut self, calls: u64) -> bool {
         let before = self.calls;
-        self.calls += calls;
-        let worn = |most| (before + 1..=self.calls).contains(&worn_at(most));
-        (self.sent.push(id), self.calls_max.is_some_and(worn))
+        self.calls = before.saturating_add(calls);
+        self.calls_max.is_some_and(|most| before < worn_at(most) && worn_at(most) <= self.calls)
     }
 
     pub(super) fn remove(&mut self, number: u64, id: WorkId, load_ns: u64) {
@@ -221,6 +225,11 @@ impl Load {
         self.progress = now;
         self.expired = if in_time { 0 } else { self.expired };
         self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
+    }
+
+    /// Notes that the worker has answered what it had taken by itself, some time ago: no work on its link has moved.
+    pub(super) fn has_served(&mut self) {
+        self.expired = 0;
     }
 
     /// Notes that work is past its deadline. Returns whether that was once too often.

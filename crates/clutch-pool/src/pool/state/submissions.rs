@@ -67,6 +67,8 @@ pub(super) struct Submission<T> {
     pub(super) limit_at: Option<Instant>,
     /// A debugger has been open while it was here: its time is not measured any more.
     pub(super) untimed: bool,
+    /// Its worker had begun it by itself, and it was known here only when it had run for long.
+    pub(super) adopted: bool,
     /// Workers that died of it, or may have.
     pub(super) deaths: u32,
     /// The item of a batch that `deaths` and the retries left are about.
@@ -164,6 +166,7 @@ impl<T> Submissions<T> {
             cut_at: None,
             limit_at: None,
             untimed,
+            adopted: false,
             deaths: 0,
             tried_item: 0,
             alone: false,

@@ -80,6 +80,12 @@ impl Tally {
         self.failed += u64::from(failed);
     }
 
+    /// Counts what a worker had taken by itself.
+    pub(in crate::pool) fn note_served(&mut self, calls: u64, failed: u64) {
+        self.done = self.done.saturating_add(calls);
+        self.failed = self.failed.saturating_add(failed.min(calls));
+    }
+
     /// Counts work that is refused because the queue is full. Returns how much was, where that is to be told now.
     pub(in crate::pool) fn refuse(&mut self, now: Instant) -> Option<u64> {
         self.refused += 1;
@@ -107,6 +113,12 @@ pub(in crate::pool) struct Noted {
 }
 
 impl Life {
+    /// Adds the run time of what has ended.
+    pub(in crate::pool) fn has_run(&mut self, run: Duration) {
+        let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        self.run_ns = self.run_ns.saturating_add(run_ns);
+    }
+
     /// `unended_s`: so long it has run what it has not ended.
     pub(in crate::pool) fn spent(&self, unended_s: f64, now: Instant) -> Spent {
         let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
@@ -120,6 +132,13 @@ impl Life {
 }
 
 impl Spent {
+    /// Notes that workers ran something in time in which nothing was known of it.
+    pub(in crate::pool) fn has_run(&mut self, run: Duration) {
+        let run = run.min(self.wait);
+        self.wait -= run;
+        self.run = self.run.saturating_add(run);
+    }
+
     pub(in crate::pool) fn add(&mut self, other: Spent) {
         self.start = self.start.saturating_add(other.start);
         self.wait = self.wait.saturating_add(other.wait);

@@ -98,7 +98,8 @@ impl World {
     }
 
     fn check_worker(&self, key: WorkerKey, worker: &Worker, free: usize) {
-        assert!(worker.begun() <= worker.slots, "more begun than slots");
+        let adopted = worker.frames.iter().filter(|(id, _)| self.works[id].adopted).count();
+        assert!(worker.begun() - adopted <= worker.slots, "more begun than slots");
         assert_eq!(self.machine.sent(key).count(), worker.frames.len(), "the machine has lost track of {key}");
         let idle_elsewhere = free > 0 && worker.frames.len() > worker.slots;
         let takeable = worker.frames.iter().any(|(_, word)| *word == Word::Sent);
