@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod classes;
 pub(crate) mod figures;
 pub(crate) mod routes;
+pub(crate) mod told;
 pub(crate) mod trace;
 
 use std::fmt;

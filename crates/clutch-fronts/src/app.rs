@@ -1,11 +1,22 @@
 //! Part of a worker's work for its app that needs no Python: pure machines and functions.
 
+pub mod forwarded;
+pub mod http1;
+pub mod plain;
 pub mod response;
 pub mod websocket;
 
 /// Percent-escapes resolved; what is no escape stays as it is.
 pub fn unescaped(path: &[u8]) -> Vec<u8> {
     percent_encoding::percent_decode(path).collect()
+}
+
+/// The path without the prefix of a proxy: the app gets both, put together by its own protocol.
+pub fn below<'a>(path: &'a [u8], root_path: &str) -> &'a [u8] {
+    match path.strip_prefix(root_path.as_bytes()) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
+        _ => path,
+    }
 }
 
 #[cfg(test)]

@@ -154,6 +154,7 @@ pub struct ServeConfig {
     pub unix_mode: u32,
     /// Threads that speak HTTP.
     pub threads: usize,
+    pub dispatch: Dispatch,
     /// Until the head of the response.
     pub timeout_ms: Timeout,
     /// Longest pause between the parts of a response while the client is ready. None: no limit.
@@ -183,6 +184,19 @@ pub struct ServeConfig {
     pub header_map: HeaderMap,
     /// Names of such headers that those peers may set; `*`: any.
     pub forwarder_headers: Vec<String>,
+}
+
+/// What is given to workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dispatch {
+    /// Connections, unless another option keeps them in the front.
+    #[default]
+    Auto,
+    /// Each request, to a worker that is free.
+    Request,
+    /// Connections: a worker answers plain requests on them by itself.
+    Connection,
 }
 
 /// Limit until a response begins.

@@ -9,6 +9,7 @@ pub mod app;
 mod body;
 pub mod codec;
 pub mod config;
+pub mod held;
 mod http;
 mod names;
 mod net;

@@ -5,7 +5,8 @@
 //! docs/serve/ is for its users.
 
 mod body;
-mod forwarded;
+mod clocks;
+mod held;
 mod links;
 mod proxy;
 mod request;
@@ -25,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
-use clutch_pool::pool::{Batch, Exchange, LinkReader, Pool, Terms};
+use clutch_pool::pool::{Batch, Channels, Exchange, LinkReader, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sync::Mutex;
@@ -34,11 +35,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Request, Response, StatusCode, Version, header};
+use hyper::{HeaderMap, Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
 use self::body::{AppBody, Silence};
-use self::forwarded::{Forwarded, Trust};
+use self::clocks::Clocks;
 use self::request::{BodyLimits, Origin, Rules};
 use self::streams::OpenStream;
 use self::tunnel::{AppSocket, First, Tunnel};
@@ -47,12 +48,16 @@ use self::underscores::{Taken, Underscores};
 use self::validation::Refused;
 use self::websocket::{Handshake, Session};
 use crate::account::Fate;
+use crate::account::access::Record;
 use crate::account::figures::Figures;
+use crate::account::told::Records;
 use crate::account::trace::trace_of;
+use crate::app::forwarded::{Forwarded, Trust};
 use crate::body::request::discard;
 use crate::codec::HEAD;
 use crate::codec::http::request_flag;
-use crate::config::{ByApp, ServeConfig, Timeout};
+use crate::config::{ByApp, Dispatch, ServeConfig, Timeout};
+use crate::held::holders::{HeldFigures, Holders};
 use crate::net::accept::{Accepting, Service, Shortage};
 use crate::net::connection::{Connections, Opened, Turn};
 use crate::net::listen::Access;
@@ -83,6 +88,7 @@ impl Start for ServeConfig {
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
         let mut accepting = Accepting::new(self.connection.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
+        let channels = app.hold_connections(&threads[0], context);
         for bind in &binds {
             for listeners in threads[0].bind(&context.place(), bind, access, &threads[1..])? {
                 for (thread, listener) in threads.iter().zip(listeners) {
@@ -94,7 +100,8 @@ impl Start for ServeConfig {
         app.read_links(&threads[0]);
         let (unanswered, warnings) = (Arc::downgrade(&app.unanswered), app.warnings.clone());
         threads[0].handle().spawn(unanswered::watch(app.name().to_owned(), unanswered, pool.clone(), warnings));
-        Ok(Arc::new(ServeFront { context: context.clone(), accepting, app, pool, threads: Mutex::new(threads) }))
+        let (threads, channels) = (Mutex::new(threads), Mutex::new(channels));
+        Ok(Arc::new(ServeFront { context: context.clone(), accepting, app, pool, threads, channels }))
     }
 }
 
@@ -106,6 +113,7 @@ struct ServeFront {
     pool: Arc<Pool>,
     /// Until the stop, which waits for their end.
     threads: Mutex<Vec<FrontThread>>,
+    channels: Mutex<Option<Channels>>,
 }
 
 impl Front for ServeFront {
@@ -116,6 +124,7 @@ impl Front for ServeFront {
     fn stop(&self, grace: Duration) {
         self.accepting.stop(grace);
         LinkReader::of(&self.pool).give_back();
+        drop(self.channels.lock().take());
         drop(std::mem::take(&mut *self.threads.lock()));
     }
 
@@ -141,12 +150,16 @@ struct App {
     body_limits: BodyLimits,
     connections: Connections,
     tls: Option<Tls>,
-    trust: Trust,
+    trust: Arc<Trust>,
+    clocks: Clocks,
     underscores: Underscores,
     has_told_of_underscores: AtomicBool,
+    has_told_of_dispatch: AtomicBool,
     warnings: Arc<Warnings>,
     /// Told when frames wait to be written.
     flush: Arc<Notify>,
+    /// Workers that hold connections; none: the requests are dispatched one by one.
+    holders: OnceLock<Arc<Holders>>,
 }
 
 impl App {
@@ -163,7 +176,7 @@ impl App {
         connections.headers_max = config.headers_max;
         connections.streams_max = config.streams_max;
         let tls = config.connection.tls.as_ref().map(|files| Tls::load(&context.name, files, SPEAKS)).transpose()?;
-        let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
+        let trust = Arc::new(Trust::new(&config.forwarded_allow, config.proxy_protocol));
         let underscores = Underscores::new(config.header_map, &config.forwarder_headers);
         let flush = Arc::default();
         let batch = Batch::new(&pool);
@@ -179,10 +192,13 @@ impl App {
             connections,
             tls,
             trust,
+            clocks: Clocks::default(),
             underscores,
             has_told_of_underscores: AtomicBool::new(false),
+            has_told_of_dispatch: AtomicBool::new(false),
             warnings,
             flush,
+            holders: OnceLock::new(),
         })
     }
 
@@ -242,6 +258,35 @@ impl App {
         thread.handle().spawn(links::flush(self.batch.clone(), self.flush.clone()));
     }
 
+    /// Has workers hold connections, where the options allow it. `thread` reads what they say.
+    fn hold_connections(self: &Arc<Self>, thread: &FrontThread, context: &Context) -> Option<Channels> {
+        let against = held::reasons_against(&self.config, &self.pool.config);
+        match self.config.dispatch {
+            Dispatch::Connection if against.is_empty() => {}
+            // What threads of one worker cost each other is told of requests that are dispatched.
+            Dispatch::Auto if against.is_empty() && self.pool.config.shape.threads <= 1 => {}
+            Dispatch::Auto | Dispatch::Request => return None,
+            Dispatch::Connection => {
+                self.tell_of_dispatch(&against);
+                return None;
+            }
+        }
+        let (figures, access_log) = (self.connections.figures.clone(), self.connections.access_log.clone());
+        let trust = self.trust.clone();
+        let forwarded = Box::new(move |record: &mut Record, peer: &Peer, headers: &HeaderMap| {
+            let forwarded = trust.read(peer.from, lines(headers), SystemTime::now);
+            record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
+        });
+        let (records, terms) = (Records { figures, access_log, forwarded }, Arc::downgrade(self));
+        let holders = Holders::new(&self.pool, held::settings(&self.config), thread.handle().clone(), records, terms);
+        let held = HeldFigures { front: context.name.clone(), holders: Arc::downgrade(&holders) };
+        context.plane.keep(Arc::new(held));
+        let channels = self.pool.open_channels(holders.clone());
+        // This is the only one that sets it.
+        let _ = self.holders.set(holders);
+        Some(channels)
+    }
+
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -250,7 +295,7 @@ impl App {
         permit: &ConnectionPermit,
     ) -> Response<AppBody> {
         let (mut head, body) = request.into_parts();
-        let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
+        let forwarded = self.trust.read(peer.from, lines(&head.headers), SystemTime::now);
         self.connections.keep_record(turn, peer, &head, |record| {
             record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
         });
@@ -343,7 +388,7 @@ impl App {
         let asked = Asked { payload, has_input: body.is_some(), waited, at_work, descriptor: None };
         let mut exchange = self.submit(head, asked);
         turn.account().queued(exchange.queue_time());
-        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id()));
+        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id(), Instant::now()));
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
@@ -382,7 +427,7 @@ impl App {
         let asked = Asked { payload, has_input: false, waited, at_work: None, descriptor };
         let mut exchange = self.submit(head, asked);
         turn.account().queued(exchange.queue_time());
-        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id()));
+        let waits = self.timeout().is_none().then(|| self.unanswered.wait(exchange.id(), Instant::now()));
         let first = match socket {
             None => First::Part(exchange.part().await, exchange),
             Some(socket) => socket.first(exchange).await,
@@ -446,7 +491,7 @@ impl App {
     fn submit(&self, head: &Parts, asked: Asked) -> Exchange {
         let Asked { payload, has_input, waited, at_work, descriptor } = asked;
         let trace = trace_of(&head.headers, &self.pool);
-        let left = self.timeout().map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
+        let left = self.timeout().map(|timeout| self.clocks.left(self.name(), timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let held = at_work.map(|stream| Box::new(stream) as Box<dyn Send>);
         let terms = Terms { disconnect: self.config.disconnect, describe: request::describe, held, ..Terms::default() };
@@ -460,6 +505,11 @@ impl App {
         self.flush.notify_one();
         exchange
     }
+}
+
+/// Names and values.
+fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
 /// Reads what the client of a refused request is still sending.
@@ -480,10 +530,26 @@ struct Asked {
     descriptor: Option<Arc<Descriptor>>,
 }
 
-impl Service for App {
-    async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
+impl App {
+    /// Tells once that options keep workers from holding connections.
+    fn tell_of_dispatch(&self, against: &[&str]) {
+        if self.has_told_of_dispatch.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.warnings.note(format!(
+            "fronts.{}.dispatch: connection has no effect with {}: each request is dispatched by itself; leave that out, \
+             or set dispatch = \"request\" (told once)",
+            self.name(),
+            against.join(", ")
+        ));
+    }
+
+    /// Serves a connection to its end, request by request. `head_since`: when the first bytes of its first head came.
+    async fn serve_here(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit, head_since: Option<Instant>) {
         let Stream { io, client, server, .. } = stream;
-        let Opened { io, watch } = self.connections.open(io, &permit);
+        let opened = self.connections.open(io, &permit);
+        head_since.into_iter().for_each(|since| opened.head_since(since));
+        let Opened { io, watch } = opened;
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
         let arrived = preamble::in_time(&self.connections, &mut permit, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
@@ -504,6 +570,15 @@ impl Service for App {
         let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
         self.connections.ended(&peer, &closed, &self.warnings);
     }
+}
+
+impl Service for App {
+    async fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) {
+        match self.holders.get().filter(|_| permit.shortage().is_none()).cloned() {
+            Some(holders) => held::serve(self, holders, stream, permit).await,
+            None => self.serve_here(stream, permit, None).await,
+        }
+    }
 
     fn figures(&self) -> &Arc<Figures> {
         &self.connections.figures
@@ -519,7 +594,7 @@ impl Service for App {
     }
 
     fn refusal(&self, _: Shortage) -> Vec<u8> {
-        response::last_words(StatusCode::SERVICE_UNAVAILABLE)
+        response::last_words(StatusCode::SERVICE_UNAVAILABLE, false)
     }
 
     /// The client was told to come later.
@@ -529,6 +604,7 @@ impl Service for App {
     }
 
     fn stopping(&self) {
+        self.holders.get().into_iter().for_each(|holders| holders.stop());
         self.pool.end_endless();
     }
 }

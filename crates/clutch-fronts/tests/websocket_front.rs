@@ -7,14 +7,14 @@ use std::time::Duration;
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::config::{ConnectionConfig, HeaderMap, ServeConfig, Timeout};
+use clutch_fronts::config::{ConnectionConfig, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::pool::facts::WorkDrained;
 use clutch_wire::{Codec, Failure};
 use support::client::Client;
 use support::house::connection;
-use support::{Call, Stage, Worker, config};
+use support::{Call, Stage, Worker, config, house};
 
 const MESSAGE_BYTES_MAX: usize = 3 << 20;
 
@@ -28,28 +28,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 
 fn serve() -> ServeConfig {
-    ServeConfig {
-        pool: "app".to_owned(),
-        bind: vec!["127.0.0.1:0".to_owned()],
-        connection: ConnectionConfig { head_bytes_max: 64 << 10, ..connection() },
-        unix_mode: 0o666,
-        threads: 1,
-        timeout_ms: Timeout::After(None),
-        silence_ms: None,
-        disconnect: Disconnect::Tell,
-        root_path: String::new(),
-        headers_max: 100,
-        body_bytes_max: None,
-        connection_requests_max: None,
-        streams_max: 100,
-        message_bytes_max: MESSAGE_BYTES_MAX,
-        ping_interval_ms: None,
-        ping_timeout_ms: 20_000,
-        proxy_protocol: false,
-        forwarded_allow: Vec::new(),
-        header_map: HeaderMap::Drop,
-        forwarder_headers: Vec::new(),
-    }
+    ServeConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..house::serve() }
 }
 
 struct House {

@@ -276,6 +276,7 @@ fn of_workers() -> Vec<Golden> {
         simple("item", Kind::Item, 9, Codec::Plain, b"\x03\x01\0\0\0\0\0\0\0"),
         simple("unreceived", Kind::Unreceived, 3, Codec::Empty, &[]),
         simple("debugging: the prompt is open", Kind::Debugging, 1, Codec::Empty, &[]),
+        simple("channel", Kind::Channel, 0, Codec::Empty, &[]),
         descriptor("descriptor", 266_240),
         descriptor("descriptor: forget the region", 0),
         simple("drain", Kind::Drain, 0, Codec::Empty, &[]),

@@ -193,11 +193,15 @@ struct Writer {
 
 impl Writer {
     fn run(&mut self, records: &Receiver<Message>) {
+        let mut batch = Vec::new();
         while let Ok(first) = records.recv() {
+            batch.push(first);
+            batch.extend(records.try_iter());
+            // For all of them: what their requests have printed is behind no line.
             if self.path == "-" {
                 terminal::wait_turn();
             }
-            for message in std::iter::once(first).chain(records.try_iter()) {
+            for message in batch.drain(..) {
                 match message {
                     Message::Line(record) => {
                         let _ = writeln!(self.out, "{}", self.line.of(&record));

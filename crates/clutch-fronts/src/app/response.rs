@@ -1,7 +1,9 @@
 //! State of a response: a pure machine. The front gets a head, parts of the body, and the word that it is whole.
 
+use clutch_wire::headers::HeaderWriter;
 use hyper::StatusCode;
 
+use super::http1::{self, Facts};
 use crate::codec::http::{self, RESPONSE_HEADERS_MAX, put_response_with, put_route, response_flag};
 
 /// Longest name of a header, and longest reason of a status, in bytes.
@@ -70,6 +72,15 @@ enum Phase {
     Whole,
 }
 
+/// Where a head goes, and so how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// To a front, by the link.
+    Link,
+    /// To the client, as far as the app has told: what the connection needs is added when the first part of the body is there.
+    Http1,
+}
+
 /// A head as it is put together.
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -78,6 +89,8 @@ pub struct Head {
     /// Content-Length of the response.
     length: Option<u64>,
     is_event_stream: bool,
+    /// Of one for a client.
+    facts: Option<Facts>,
 }
 
 impl Head {
@@ -89,7 +102,19 @@ impl Head {
         headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
         has_body: bool,
     ) -> Result<Head, Misuse> {
-        if (200..=999).contains(&status) { Head::put(status, reason, headers, has_body) } else { Err(Misuse::Status) }
+        check_status(status)?;
+        Head::put(Form::Link, status, reason, headers, has_body)
+    }
+
+    /// The same for a client of HTTP/1.1.
+    pub fn for_client<'a>(
+        status: u16,
+        reason: &[u8],
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        has_body: bool,
+    ) -> Result<Head, Misuse> {
+        check_status(status)?;
+        Head::put(Form::Http1, status, reason, headers, has_body)
     }
 
     /// The same, with the route by which the app's framework found what answers. What is too long for a name of a figure is
@@ -104,10 +129,11 @@ impl Head {
 
     /// The head that accepts a WebSocket, as it goes on the link.
     pub fn accepting<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Result<Vec<u8>, Misuse> {
-        Head::put(101, b"", headers, false).map(|head| head.bytes)
+        Head::put(Form::Link, 101, b"", headers, false).map(|head| head.bytes)
     }
 
     fn put<'a>(
+        form: Form,
         status: u16,
         reason: &[u8],
         headers: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -118,7 +144,11 @@ impl Head {
         // Without a body it is 0, which the front says.
         let mut says_length = length.is_some() && status != RESET_CONTENT;
         let mut is_event_stream = false;
-        let mut writer = put_response_with(&mut bytes, 0, status, own_reason(status, reason)?);
+        let own = own_reason(status, reason)?;
+        let mut writer = match form {
+            Form::Link => HeadWriter::Link(put_response_with(&mut bytes, 0, status, own)),
+            Form::Http1 => HeadWriter::Http1(http1::Writer::begin(&mut bytes, status, own)),
+        };
         for (nr, (name, value)) in headers.enumerate() {
             if nr == RESPONSE_HEADERS_MAX {
                 return Err(Misuse::HeaderCount);
@@ -131,8 +161,35 @@ impl Head {
                 writer.put(name, value.split(is_comma).next().unwrap_or_default());
             }
         }
-        Ok(Head { bytes, status, length, is_event_stream })
+        let facts = writer.facts();
+        Ok(Head { bytes, status, length, is_event_stream, facts })
     }
+}
+
+/// Writes the lines of a head.
+enum HeadWriter<'a> {
+    Link(HeaderWriter<'a>),
+    Http1(http1::Writer<'a>),
+}
+
+impl HeadWriter<'_> {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        match self {
+            HeadWriter::Link(writer) => writer.put(name, value),
+            HeadWriter::Http1(writer) => writer.put(name, value),
+        }
+    }
+
+    fn facts(self) -> Option<Facts> {
+        match self {
+            HeadWriter::Link(_) => None,
+            HeadWriter::Http1(writer) => Some(writer.facts()),
+        }
+    }
+}
+
+fn check_status(status: u16) -> Result<(), Misuse> {
+    if (200..=999).contains(&status) { Ok(()) } else { Err(Misuse::Status) }
 }
 
 /// Returns the app's own reason phrase where it differs from the standard one.
@@ -201,6 +258,7 @@ pub struct Response {
     /// To HEAD, or with a status that has none.
     without_body: bool,
     is_event_stream: bool,
+    facts: Option<Facts>,
 }
 
 impl Response {
@@ -237,8 +295,14 @@ impl Response {
         self.without_body |= is_without_body(head.status);
         self.left = head.length.filter(|_| !self.without_body);
         self.is_event_stream = head.is_event_stream;
+        self.facts = head.facts;
         self.phase = Phase::Started(head.bytes);
         Ok(())
+    }
+
+    /// What is known of a head for a client.
+    pub fn facts(&self) -> Option<Facts> {
+        self.facts
     }
 
     /// So much of a part is within the length that the app has promised.
@@ -257,7 +321,9 @@ impl Response {
         let next = if more { Phase::Sending } else { Phase::Whole };
         Ok(match std::mem::replace(&mut self.phase, next) {
             Phase::Started(mut head) => {
-                head[0] |= if more { 0 } else { response_flag::WHOLE };
+                if self.facts.is_none() {
+                    head[0] |= if more { 0 } else { response_flag::WHOLE };
+                }
                 Part::Head { head, is_whole: !more }
             }
             _ => Part::Body { is_last: !more },

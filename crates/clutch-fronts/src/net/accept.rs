@@ -1,7 +1,7 @@
 //! Connections are accepted up to a limit, and served until they are told to end.
 
 use std::future::Future;
-use std::io::{self, Cursor};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::listen::Listener;
-use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
+use super::stream::{Begun, ConnectionLimit, ConnectionPermit, Io, Stream};
 use crate::account::figures::Figures;
 
 /// Pause in accepting connections when the process has no file descriptor left.
@@ -288,15 +288,14 @@ async fn refuse<S: Service>(front: Arc<S>, mut stream: Stream, mut permit: Conne
     match came {
         Ok(Ok(count @ 1..)) => {
             first.truncate(count);
-            let (rest, writes) = tokio::io::split(stream.io);
-            let io = Box::new(tokio::io::join(Cursor::new(first).chain(rest), writes));
+            let io = Box::new(Begun::new(first, stream.io));
             // Whether the client heard it changes nothing here.
             let _ = timeout(REFUSAL_MAX, front.serve(Stream { io, ..stream }, permit)).await;
         }
         came => {
             front.turned_away(stream.client, shortage);
             if came.is_err() && front.is_plain() {
-                turn_away(stream, &front.refusal(shortage)).await;
+                turn_away(stream.io, &front.refusal(shortage)).await;
             }
         }
     }
@@ -320,11 +319,11 @@ pub(crate) fn not_accepted(error: &io::Error) -> String {
 }
 
 /// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
-async fn turn_away(mut stream: Stream, words: &[u8]) {
+pub(crate) async fn turn_away(mut io: impl Io, words: &[u8]) {
     let told = async {
-        stream.io.write_all(words).await?;
-        stream.io.shutdown().await?;
-        let mut unread = (&mut stream.io).take(UNREAD_BYTES_MAX);
+        io.write_all(words).await?;
+        io.shutdown().await?;
+        let mut unread = (&mut io).take(UNREAD_BYTES_MAX);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
     // Whether the client heard it changes nothing here.

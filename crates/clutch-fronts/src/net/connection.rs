@@ -240,6 +240,13 @@ pub(crate) struct Opened {
     pub(crate) watch: Arc<Watch>,
 }
 
+impl Opened {
+    /// The first bytes of a head have come before.
+    pub(crate) fn head_since(&self, since: Instant) {
+        self.watch.timeouts.lock().bytes_came(since);
+    }
+}
+
 /// Returns whether the target of a head's first line has a fragment.
 fn has_fragment(first_line: &str) -> bool {
     first_line.split(' ').nth(1).is_some_and(|target| target.contains('#'))

@@ -299,7 +299,13 @@ pub(crate) fn refuse_unguarded(place: &str, bind: &str, address: &Address, may_b
 
 /// `place`: as `fronts.api`.
 pub(crate) fn not_bound(place: &str, bind: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{place}.bind: cannot listen on {bind}: {error}"))
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there (`ss -ltnp` shows which): end it, or bind to another"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{place}.bind: cannot listen on {bind}: {error}{hint}"))
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
 //! A connection, and its place among those of its front.
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clutch_wire::forked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::either::Either;
 
 use super::accept::Shortage;
 use crate::account::figures::{Connected, Figures};
@@ -73,9 +77,100 @@ impl AsyncWrite for Tracked {
 }
 
 /// Trait that every connection has to implement.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Io: AsyncRead + AsyncWrite + Any + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Any + Send + Unpin> Io for T {}
+
+/// The socket of a connection, which a runtime watches.
+pub(crate) type Socket = Either<TcpStream, UnixStream>;
+
+/// Returns a connection as its bare socket, unless something stands before that.
+pub(crate) fn socket_of(io: Box<dyn Io>) -> Result<Socket, Box<dyn Io>> {
+    let (is_tcp, is_unix) = {
+        let any: &dyn Any = &*io;
+        (any.is::<TcpStream>(), any.is::<UnixStream>())
+    };
+    if !is_tcp && !is_unix {
+        return Err(io);
+    }
+    let any: Box<dyn Any> = io;
+    Ok(match any.downcast::<TcpStream>() {
+        Ok(tcp) => Either::Left(*tcp),
+        Err(any) => match any.downcast::<UnixStream>() {
+            Ok(unix) => Either::Right(*unix),
+            Err(_) => unreachable!("it was looked at before"),
+        },
+    })
+}
+
+/// Takes a socket out of its runtime, which watches it no longer.
+pub(crate) fn unwatched(socket: Socket) -> io::Result<OwnedFd> {
+    match socket {
+        Either::Left(tcp) => Ok(tcp.into_std()?.into()),
+        Either::Right(unix) => Ok(unix.into_std()?.into()),
+    }
+}
+
+/// Has the runtime that is entered watch a socket again.
+pub(crate) fn watched(socket: OwnedFd, is_tcp: bool) -> io::Result<Socket> {
+    Ok(match is_tcp {
+        true => Either::Left(TcpStream::from_std(socket.into())?),
+        false => Either::Right(UnixStream::from_std(socket.into())?),
+    })
+}
+
+/// A connection of whose bytes some were read already.
+pub(crate) struct Begun<T> {
+    first: Bytes,
+    io: T,
+}
+
+impl<T> Begun<T> {
+    pub(crate) fn new(first: impl Into<Bytes>, io: T) -> Begun<T> {
+        Begun { first: first.into(), io }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Begun<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let count = self.first.len().min(buffer.remaining());
+        buffer.put_slice(&self.first.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Begun<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
 
 /// Room for the connections of one front, wherever it listens.
 #[derive(Clone)]

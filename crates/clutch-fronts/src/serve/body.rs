@@ -71,7 +71,7 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    fn tell(&self, expired: &Expired) {
+    pub(super) fn tell(&self, expired: &Expired) {
         self.warnings.tell("silence", || {
             let (front, most, stacks) = (&self.front, self.most.as_secs_f64(), expired.stacks.trim_end());
             format!(
@@ -163,6 +163,8 @@ impl Produced {
             *left = left.saturating_sub(bytes.len() as u64);
             if *left == 0 && !self.ended {
                 self.ended = true;
+                // Nobody asks for more, and its app waits for that before it goes on to its end.
+                self.exchange.give_credit_now(std::mem::take(&mut self.owed));
                 self.exchange.answered();
             }
         }

@@ -16,9 +16,10 @@ use hyper::http::request::Parts;
 use hyper::{Version, header};
 use tokio::sync::oneshot;
 
-use super::forwarded::Forwarded;
 use super::underscores::{Taken, Underscores};
 use super::validation::Refused;
+use crate::app::below;
+use crate::app::forwarded::Forwarded;
 use crate::body::request::{discard, read_on};
 use crate::codec::LAST;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
@@ -40,6 +41,16 @@ pub(super) fn describe(payload: &Payload) -> Option<String> {
     let (head, _) = RequestHead::read(payload.body()).ok()?;
     let path: String = String::from_utf8_lossy(head.line.path).chars().take(PATH_SHOWN_MAX).collect();
     Some(format!("{} {path}", head.line.method))
+}
+
+/// The same of the first bytes of a request, as far as they say it.
+pub(super) fn describe_beginning(bytes: &[u8], root_path: &str) -> String {
+    let mut words = bytes.splitn(2, |byte| *byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let end = target.iter().position(|byte| matches!(byte, b' ' | b'?'));
+    let path = below(&target[..end.unwrap_or(target.len())], root_path);
+    let (method, path) = (String::from_utf8_lossy(method), String::from_utf8_lossy(path));
+    format!("{method} {path}{}", if end.is_some() { "" } else { "…" })
 }
 
 /// The same of a head, for the log.
@@ -118,14 +129,6 @@ fn target_of(head: &Parts) -> (&[u8], &[u8]) {
     match (head.extensions.get::<RawTarget>(), head.uri.path_and_query()) {
         (Some(raw), Some(target)) => raw.path_and_query(target.as_str().len()),
         _ => (head.uri.path().as_bytes(), head.uri.query().unwrap_or_default().as_bytes()),
-    }
-}
-
-/// The path without the prefix: the app gets both, put together by its own protocol.
-fn below<'a>(path: &'a [u8], root_path: &str) -> &'a [u8] {
-    match path.strip_prefix(root_path.as_bytes()) {
-        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
-        _ => path,
     }
 }
 
@@ -293,4 +296,21 @@ async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_described_by_what_is_known_of_it() {
+        let described = |text: &str| describe_beginning(text.as_bytes(), "/root");
+        assert_eq!(described("GET /a/b HTTP/1.1\r\nHost: a\r\n"), "GET /a/b");
+        assert_eq!(described("POST /a?b=c HTTP/1.1\r\n"), "POST /a");
+        assert_eq!(described("GET /root/a HTTP/1.1\r\n"), "GET /a");
+        let long = format!("GET /{}", "x".repeat(59));
+        assert_eq!(described(&long), format!("{long}…"));
+        assert_eq!(describe_beginning(b"GET /\xff HTTP/1.1\r\n", ""), "GET /\u{fffd}");
+        assert_eq!(describe_beginning(b"", ""), " …");
+    }
 }

@@ -11,9 +11,11 @@ use hyper::{Response, StatusCode};
 use super::body::{AppBody, Produced, Silence, bytes_of};
 use crate::account::Fate;
 use crate::account::figures::End;
+use crate::app::http1::is_of_connection;
 use crate::body::problem::RETRY_AFTER_S;
 use crate::codec::HEAD;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
+use crate::held::news::Verdict;
 
 /// The response that the first part of an answer makes. `front`: its name.
 pub(super) fn of(first: Part, mut exchange: Exchange, silence: Option<Silence>, front: &str) -> Response<AppBody> {
@@ -99,14 +101,6 @@ fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     Some((response, is_whole, body))
 }
 
-/// Headers about the connection are the front's, all but the wish to close it. An app that sets them would break framing.
-fn is_of_connection(name: &[u8], value: &[u8]) -> bool {
-    const OF_CONNECTION: [&[u8]; 5] =
-        [b"transfer-encoding", b"keep-alive", b"upgrade", b"proxy-connection", b"trailer"];
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-    OF_CONNECTION.into_iter().any(is) || is(b"connection") && !value.eq_ignore_ascii_case(b"close")
-}
-
 fn length(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
@@ -116,9 +110,13 @@ fn is_event_stream(response: &Response<AppBody>) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|value| http::is_event_stream(value.as_bytes()))
 }
 
+/// The body that says no more than the status.
+pub(super) fn body_of(status: StatusCode) -> String {
+    format!("{}\n", status.canonical_reason().unwrap_or("Error"))
+}
+
 pub(super) fn plain(status: StatusCode) -> Response<AppBody> {
-    let text = format!("{}\n", status.canonical_reason().unwrap_or("Error"));
-    let mut response = Response::new(AppBody::from(Bytes::from(text)));
+    let mut response = Response::new(AppBody::from(Bytes::from(body_of(status))));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
@@ -150,6 +148,21 @@ pub(super) fn with_fate(
     response
 }
 
+fn timed_out(words: Option<String>) -> Response<AppBody> {
+    with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", words)
+}
+
+/// What the client of a request is told that has ended without a response. None: its time was over.
+pub(super) fn verdict(outcome: Option<&Outcome>, front: &str) -> Verdict {
+    let mut response = match outcome {
+        None => timed_out(None),
+        Some(Outcome::Failure(failure)) => of_failure(failure),
+        Some(Outcome::Refused(refusal)) => of_refusal(refusal, front),
+        Some(Outcome::Value(_)) => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    };
+    Verdict { status: response.status(), fate: response.extensions_mut().remove() }
+}
+
 fn of_failure(failure: &Failure) -> Response<AppBody> {
     let words = || Some(failure.to_string());
     match failure {
@@ -171,8 +184,7 @@ fn of_refusal(refusal: &Refusal, front: &str) -> Response<AppBody> {
             let stacks = &expired.stacks;
             let words =
                 format!("{expired}, and had not begun its response (--timeout, fronts.{front}.timeout)\n{stacks}");
-            let words = words.trim_end().to_owned();
-            with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
+            timed_out(Some(words.trim_end().to_owned()))
         }
         Refusal::Expired(expired) => {
             let words = format!("{expired} (--timeout, fronts.{front}.timeout)");
@@ -224,14 +236,20 @@ pub(super) fn wrong_words(front: &str, why: &str) -> Response<AppBody> {
     with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::BrokenOff, "socket", Some(words))
 }
 
-/// The whole response, for a connection on which HTTP is not spoken any further.
-pub(super) fn last_words(status: StatusCode) -> Vec<u8> {
+/// The whole response, for a connection on which HTTP is not spoken any further. `is_head`: in answer to HEAD, without its body.
+pub(super) fn last_words(status: StatusCode, is_head: bool) -> Vec<u8> {
+    let body = body_of(status);
     let reason = status.canonical_reason().unwrap_or("Error");
+    let later = match status {
+        StatusCode::SERVICE_UNAVAILABLE => format!("retry-after: {RETRY_AFTER_S}\r\n"),
+        _ => String::new(),
+    };
     format!(
-        "HTTP/1.1 {} {reason}\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-type: text/plain; charset=utf-8\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{reason}\n",
+        "HTTP/1.1 {} {reason}\r\n{later}content-type: text/plain; charset=utf-8\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{}",
         status.as_u16(),
-        reason.len() + 1,
+        body.len(),
+        if is_head { "" } else { &body },
     )
     .into_bytes()
 }

@@ -33,10 +33,10 @@ struct Waiting {
 }
 
 impl Unanswered {
-    /// It waits until this is dropped.
-    pub(super) fn wait(&self, id: WorkId) -> Waits<'_> {
-        self.0.lock().insert(id, Waiting { since: Instant::now(), is_told: false });
-        Waits { all: self, id }
+    /// It waits, since then, until this is dropped.
+    pub(super) fn wait(self: &Arc<Self>, id: WorkId, since: Instant) -> Waits {
+        self.0.lock().insert(id, Waiting { since, is_told: false });
+        Waits { all: self.clone(), id }
     }
 
     /// Those that take long and were not told of, with the time; they count as told.
@@ -51,12 +51,12 @@ impl Unanswered {
     }
 }
 
-pub(super) struct Waits<'a> {
-    all: &'a Unanswered,
+pub(super) struct Waits {
+    all: Arc<Unanswered>,
     id: WorkId,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Waits {
     fn drop(&mut self) {
         self.all.0.lock().remove(&self.id);
     }
@@ -114,9 +114,8 @@ mod tests {
 
     #[test]
     fn each_that_takes_long_is_told_of_once_and_none_that_was_answered() {
-        let all = Unanswered::default();
-        let (now, first) = (Instant::now(), all.wait(1));
-        let second = all.wait(2);
+        let (all, now) = (Arc::<Unanswered>::default(), Instant::now());
+        let (first, second) = (all.wait(1, now), all.wait(2, now));
         assert!(all.take_long(now + LONG / 2).is_empty());
         drop(second);
         let told: Vec<_> = all.take_long(now + LONG * 2).into_iter().map(|(id, _)| id).collect();

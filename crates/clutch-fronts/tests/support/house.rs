@@ -1,8 +1,8 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
-use clutch_fronts::config::{ConnectionConfig, HttpConfig, LogFormat};
+use clutch_fronts::config::{ConnectionConfig, Dispatch, HeaderMap, HttpConfig, LogFormat, ServeConfig, Timeout};
 use clutch_host::Fronts;
-use clutch_pool::config::PoolConfig;
+use clutch_pool::config::{Disconnect, PoolConfig};
 
 use super::client::{Client, Response};
 use super::{Stage, config};
@@ -22,6 +22,33 @@ pub fn connection() -> ConnectionConfig {
         access_log_format: LogFormat::Text,
         access_log_skip: Vec::new(),
         tls: None,
+    }
+}
+
+/// A front of an app that nothing limits much, whose requests are dispatched one by one.
+pub fn serve() -> ServeConfig {
+    ServeConfig {
+        pool: "app".to_owned(),
+        bind: vec!["127.0.0.1:0".to_owned()],
+        connection: ConnectionConfig { head_bytes_max: 64 << 10, ..connection() },
+        unix_mode: 0o666,
+        threads: 1,
+        dispatch: Dispatch::Request,
+        timeout_ms: Timeout::After(None),
+        silence_ms: None,
+        disconnect: Disconnect::Tell,
+        root_path: String::new(),
+        headers_max: 100,
+        body_bytes_max: None,
+        connection_requests_max: None,
+        streams_max: 100,
+        message_bytes_max: 1 << 20,
+        ping_interval_ms: None,
+        ping_timeout_ms: 20_000,
+        proxy_protocol: false,
+        forwarded_allow: Vec::new(),
+        header_map: HeaderMap::Drop,
+        forwarder_headers: Vec::new(),
     }
 }
 

@@ -6,6 +6,8 @@
 mod stage;
 
 pub mod client;
+pub mod held_house;
+pub mod holding;
 pub mod house;
 
 use std::collections::BTreeMap;

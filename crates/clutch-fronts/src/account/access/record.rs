@@ -162,6 +162,13 @@ impl Record {
         self.head_after = Some(self.begun.elapsed());
     }
 
+    /// The request is over, and began so long ago; its response began `head_after` that.
+    pub(crate) fn is_past(&mut self, after: Duration, head_after: Duration) {
+        self.at = self.at.checked_sub(after).unwrap_or(self.at);
+        self.begun = self.begun.checked_sub(after).unwrap_or(self.begun);
+        self.head_after = self.head_after.map(|_| head_after);
+    }
+
     /// Its client has the whole response, and that is no error.
     pub(super) fn has_succeeded(&self) -> bool {
         self.end == End::Whole && self.status.is_some_and(|status| status < 400)

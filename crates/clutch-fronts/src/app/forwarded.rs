@@ -1,12 +1,12 @@
 //! Reads the headers of proxies: whose a request is, how it came to them, and when. Only trusted proxies are believed.
+//!
+//! Pure: names and values of headers to facts.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clutch_host::Warnings;
-use hyper::header::HeaderMap;
 use ipnet::IpNet;
+use smallvec::SmallVec;
 
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);
@@ -18,34 +18,68 @@ fn network(text: &str) -> Option<IpNet> {
 
 /// Proxies that are believed.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub struct Trust {
     /// Whoever connects is one of our proxies. Who that proxy has heard of need not be.
     all: bool,
     /// Addresses of our proxies.
     networks: Vec<IpNet>,
     /// The PROXY protocol tells who has connected. That it came through a proxy says nothing of its headers.
     by_proxy_protocol: bool,
-    has_told_of_clocks: AtomicBool,
 }
 
 /// Facts of a request that are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Forwarded {
-    pub(super) client: Option<IpAddr>,
-    pub(super) is_secure: Option<bool>,
+pub struct Forwarded {
+    pub client: Option<IpAddr>,
+    pub is_secure: Option<bool>,
     /// Whoever has connected is believed.
-    pub(super) is_trusted: bool,
+    pub is_trusted: bool,
     /// Before it came to us.
-    pub(super) waited: Duration,
+    pub waited: Duration,
+}
+
+/// Values of the headers that proxies write, in the order in which they came.
+#[derive(Default)]
+struct Said<'a> {
+    clients: SmallVec<[&'a [u8]; 2]>,
+    proto: Option<&'a [u8]>,
+    ssl: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
+    start: Option<&'a [u8]>,
+}
+
+impl<'a> Said<'a> {
+    /// Names in any case. Of several lines the last counts, but for those of clients, which are one list.
+    fn of(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Said<'a> {
+        let mut said = Said::default();
+        for (name, value) in headers {
+            if name.first().is_none_or(|first| first | 0x20 != b'x') {
+                continue;
+            }
+            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            if is(b"x-forwarded-for") {
+                said.clients.push(value);
+            } else if is(b"x-forwarded-proto") {
+                said.proto = Some(value);
+            } else if is(b"x-forwarded-ssl") {
+                said.ssl = Some(value);
+            } else if is(b"x-forwarded-protocol") {
+                said.protocol = Some(value);
+            } else if is(b"x-request-start") {
+                said.start = Some(value);
+            }
+        }
+        said
+    }
 }
 
 impl Trust {
     /// Addresses, networks and `*`; the configuration has checked them. A network of all addresses is `*`, too.
-    pub(super) fn new(names: &[String], by_proxy_protocol: bool) -> Trust {
+    pub fn new(names: &[String], by_proxy_protocol: bool) -> Trust {
         let networks = names.iter().filter_map(|name| network(name));
         let (everything, networks): (Vec<_>, Vec<_>) = networks.partition(|network| network.prefix_len() == 0);
         let all = !everything.is_empty() || names.iter().any(|name| name == "*");
-        Trust { all, networks, by_proxy_protocol, has_told_of_clocks: AtomicBool::new(false) }
+        Trust { all, networks, by_proxy_protocol }
     }
 
     /// The request came from a proxy that was named.
@@ -53,39 +87,36 @@ impl Trust {
         self.networks.iter().any(|network| network.contains(&address.to_canonical()))
     }
 
-    /// `from`: who has connected; none: by a unix socket, which only this machine's own reach.
-    pub(super) fn read(
+    /// Whether the headers of whoever has connected are believed.
+    pub fn believes(&self, from: Option<IpAddr>) -> bool {
+        self.all || from.is_none_or(|from| self.holds(from))
+    }
+
+    /// `from`: who has connected; none: by a unix socket, which only this machine's own reach. `headers`: names in any case,
+    /// and values.
+    pub fn read<'a>(
         &self,
         from: Option<IpAddr>,
-        headers: &HeaderMap,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         now: impl FnOnce() -> SystemTime,
     ) -> Forwarded {
         let is_named = from.is_none_or(|from| self.holds(from));
         if !is_named && !self.all {
             return Forwarded::default();
         }
-        let has_proxy = is_named || !self.by_proxy_protocol;
+        let (has_proxy, said) = (is_named || !self.by_proxy_protocol, Said::of(headers));
         Forwarded {
-            client: has_proxy.then(|| self.client(headers)).flatten(),
-            is_secure: is_secure(headers),
+            client: has_proxy.then(|| self.client(&said)).flatten(),
+            is_secure: is_secure(&said),
             is_trusted: true,
-            waited: last(headers, "x-request-start").and_then(|start| waited(start, now())).unwrap_or_default(),
+            waited: last(said.start).and_then(|start| waited(start, now())).unwrap_or_default(),
         }
-    }
-
-    /// Returns what is left of `timeout`. Half of it at least: else a clock that is wrong would refuse every request.
-    pub(super) fn left(&self, front: &str, timeout: Duration, waited: Duration, warnings: &Warnings) -> Duration {
-        let most = timeout / 2;
-        if waited > most && !self.has_told_of_clocks.swap(true, Ordering::Relaxed) {
-            warnings.tell("X-Request-Start", || told_of_clocks(front, waited, most));
-        }
-        timeout - waited.min(most)
     }
 
     /// From the right, the first that is no proxy of ours: what is left of it anybody may have written.
-    fn client(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let lines = headers.get_all("x-forwarded-for").iter().rev();
-        let hops = lines.flat_map(|line| line.to_str().unwrap_or_default().rsplit(',')).map(address);
+    fn client(&self, said: &Said<'_>) -> Option<IpAddr> {
+        let lines = said.clients.iter().rev();
+        let hops = lines.flat_map(|line| text(line).unwrap_or_default().rsplit(',')).map(address);
         let mut client = None;
         for hop in hops {
             // What is no address was not written by a proxy that could be believed.
@@ -99,26 +130,22 @@ impl Trust {
     }
 }
 
-fn told_of_clocks(front: &str, waited: Duration, most: Duration) -> String {
-    format!(
-        "X-Request-Start: a request came {:.1} s after its first proxy had it, by the proxy's clock; counted are {:.1} s, \
-         half of fronts.{front}.timeout. Either requests wait there, or one of the clocks is wrong (told once)",
-        waited.as_secs_f64(),
-        most.as_secs_f64(),
-    )
-}
-
 /// By the header that most proxies send, or by one of those that gunicorn takes as well.
-fn is_secure(headers: &HeaderMap) -> Option<bool> {
-    let is = |name, words: [&str; 2]| last(headers, name).map(|word| words.contains(&word));
-    is("x-forwarded-proto", ["https", "wss"])
-        .or_else(|| is("x-forwarded-ssl", ["on", "on"]))
-        .or_else(|| is("x-forwarded-protocol", ["https", "ssl"]))
+fn is_secure(said: &Said<'_>) -> Option<bool> {
+    let is = |value, words: [&str; 2]| last(value).map(|word| words.contains(&word));
+    is(said.proto, ["https", "wss"])
+        .or_else(|| is(said.ssl, ["on", "on"]))
+        .or_else(|| is(said.protocol, ["https", "ssl"]))
 }
 
-fn last<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let value = headers.get_all(name).iter().next_back()?.to_str().ok()?;
-    value.rsplit(',').next().map(str::trim)
+fn last(value: Option<&[u8]>) -> Option<&str> {
+    text(value?)?.rsplit(',').next().map(str::trim)
+}
+
+/// A value that is printable ASCII, or else none: no proxy writes others here.
+fn text(value: &[u8]) -> Option<&str> {
+    let is_text = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    std::str::from_utf8(value).ok().filter(|_| is_text)
 }
 
 /// With a port or without, IPv6 in brackets or without.
@@ -142,7 +169,6 @@ fn waited(start: &str, now: SystemTime) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HeaderName, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;
@@ -151,9 +177,9 @@ mod tests {
         Trust::new(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), false)
     }
 
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let value = HeaderValue::from_static;
-        lines.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+    fn headers<'a>(lines: &[(&'a str, &'a str)]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let bytes = lines.iter().map(|(name, text)| (name.as_bytes(), text.as_bytes()));
+        bytes.collect::<Vec<_>>().into_iter()
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -175,7 +201,7 @@ mod tests {
     fn the_client_is_the_last_that_no_proxy_of_ours_is() {
         let client = |trusted: &[&str], chain: &'static str| {
             let headers = headers(&[("x-forwarded-for", chain)]);
-            trust(trusted).read(Some(ip("10.0.0.1")), &headers, || UNIX_EPOCH).client
+            trust(trusted).read(Some(ip("10.0.0.1")), headers, || UNIX_EPOCH).client
         };
         let ours = ["10.0.0.0/8"];
         assert_eq!(client(&ours, "6.6.6.6, 1.2.3.4, 10.0.0.2"), Some(ip("1.2.3.4")), "the first may be forged");
@@ -199,9 +225,8 @@ mod tests {
         prop::collection::vec(prop::sample::select(&FORGED[..]), 0..6).prop_map(|hops| hops.join(","))
     }
 
-    fn of_lines(lines: &[String]) -> HeaderMap {
-        let line = |text: &String| (HeaderName::from_static("x-forwarded-for"), HeaderValue::try_from(text));
-        lines.iter().map(line).map(|(name, value)| (name, value.expect("a value"))).collect()
+    fn of_lines(lines: &[String]) -> impl Iterator<Item = (&[u8], &[u8])> {
+        lines.iter().map(|text| (&b"X-Forwarded-For"[..], text.as_bytes()))
     }
 
     proptest! {
@@ -228,7 +253,7 @@ mod tests {
                     _ => lines.push((*hop).to_owned()),
                 }
             }
-            let client = trust.read(from.map(ip), &of_lines(&lines), || UNIX_EPOCH).client;
+            let client = trust.read(from.map(ip), of_lines(&lines), || UNIX_EPOCH).client;
             let written_by_proxies = client.is_none_or(|client| appended.iter().any(|hop| ip(hop) == client));
             prop_assert!(!is_client || client.is_none(), "{client:?}");
             prop_assert!(written_by_proxies, "{client:?}");
@@ -240,30 +265,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_wrong_spends_half_of_the_time_and_is_told_once() {
-        let (trust, warnings, timeout) = (trust(&[]), Warnings::default(), Duration::from_secs(30));
-        let left = |seconds| trust.left("shop", timeout, Duration::from_secs(seconds), &warnings).as_secs();
-        assert_eq!([0, 10, 15, 16, 3600].map(left), [30, 20, 15, 15, 15]);
-        warnings.close();
-        assert!(
-            warnings
-                .next()
-                .is_some_and(|words| words.contains("came 16.0 s after") && words.contains("fronts.shop.timeout"))
-        );
-        assert_eq!(warnings.next(), None);
-    }
-
-    #[test]
     fn several_lines_are_one_list() {
         let headers = headers(&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "1.2.3.4")]);
-        assert_eq!(trust(&[]).read(None, &headers, || UNIX_EPOCH).client, Some(ip("1.2.3.4")));
+        assert_eq!(trust(&[]).read(None, headers, || UNIX_EPOCH).client, Some(ip("1.2.3.4")));
     }
 
     #[test]
     fn the_scheme_is_that_of_the_nearest_proxy() {
         for (value, expected) in [("https", true), ("http, https", true), ("https, http", false), ("wss", true)] {
             let headers = headers(&[("x-forwarded-proto", value)]);
-            assert_eq!(trust(&[]).read(None, &headers, || UNIX_EPOCH).is_secure, Some(expected), "{value}");
+            assert_eq!(trust(&[]).read(None, headers, || UNIX_EPOCH).is_secure, Some(expected), "{value}");
         }
         for (name, value, expected) in [
             ("x-forwarded-ssl", "on", true),
@@ -272,9 +283,9 @@ mod tests {
             ("x-forwarded-protocol", "http", false),
         ] {
             let alone = headers(&[(name, value)]);
-            assert_eq!(trust(&[]).read(None, &alone, || UNIX_EPOCH).is_secure, Some(expected), "{name}: {value}");
+            assert_eq!(trust(&[]).read(None, alone, || UNIX_EPOCH).is_secure, Some(expected), "{name}: {value}");
             let contradicted = headers(&[(name, value), ("x-forwarded-proto", "http")]);
-            assert_eq!(trust(&[]).read(None, &contradicted, || UNIX_EPOCH).is_secure, Some(false), "{name}: {value}");
+            assert_eq!(trust(&[]).read(None, contradicted, || UNIX_EPOCH).is_secure, Some(false), "{name}: {value}");
         }
     }
 
