@@ -35,6 +35,7 @@ LIMITS = {
     "bind": ["127.0.0.1:0"],
     "unix_mode": 0o666,
     "threads": 1,
+    "dispatch": "request",
     "timeout_ms": None,
     "silence_ms": None,
     "disconnect": "tell",

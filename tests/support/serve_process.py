@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,13 @@ class Serving(Dispatcher):
         done = clutch("ps", "--json", "--pid", str(self.process.pid), cwd=self.folder)
         (pool,) = json.loads(done.stdout)["pools"]
         return pool
+
+    def figures(self, name: str) -> dict[str, int]:
+        """Values of a metric, by its labels; of one with an admin front."""
+        at_admin = self.err.wait(r"admin: http://(\S+)")[1]
+        with urllib.request.urlopen(f"http://{at_admin}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        return {labels: int(value) for labels, value in re.findall(rf"(?m)^{name}{{(.*)}} (\d+)$", text)}
 
     def workers(self) -> list[int]:
         """Pids of those that are ready."""

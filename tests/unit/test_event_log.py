@@ -27,6 +27,8 @@ def test_every_reason_to_leave_is_on_the_page_of_operators():
 
 def test_a_worker_that_ran_nothing_was_idle_or_starting():
     assert running({"running": [], "served": True}) == "; it was idle"
+    told = {"running": [], "served": True, "held": ["GET /a", "GET /b"]}
+    assert running(told) == "; it was running GET /a, GET /b"
     assert running({"running": [], "served": False}) == "; it was starting"
 
 

@@ -29,7 +29,7 @@ FLOORS = {
 POOL_RANKS = {"link": 1, "pool": 2, "supervisor": 3}
 FRONTS = {"http", "admin", "serve", "tcp"}
 # Within the bridge, the worker's side from its link up, each on what is below it. The dispatcher's side is apart.
-WORKER_RANKS = {"link": 1, "slots": 2, "handlers": 3, "worker": 4, "call": 5, "serving": 6}
+WORKER_RANKS = {"link": 1, "slots": 2, "handlers": 3, "worker": 4, "call": 5, "serving": 6, "held": 7}
 # Words of single kinds of work: known to their handlers alone.
 KINDS = r"asgi|wsgi|websocket|lifespan|\brequests?\b|\bapps?\b"
 

@@ -15,7 +15,7 @@ use pyo3::types::PyTuple;
 
 use crate::handlers::handler::Prepared;
 use crate::handlers::kinds::{handler_of, prepare};
-use crate::handlers::outcome::{Trouble, describe, raise, trouble_of};
+use crate::handlers::outcome::{Trouble, describe, outcome_of, raise, trouble_of};
 use crate::handlers::types::needs_finish;
 use crate::handlers::{Timed, put_item};
 use crate::link::WorkerLink;
@@ -116,12 +116,6 @@ where
         Err(error) if !call.get().ended.load(Ordering::Relaxed) => call.get().end_with(py, Err(Trouble::Raised(error))),
         _ => Ok(()),
     }
-}
-
-/// Returns the error that a finished task has raised.
-pub fn outcome_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
-    let error = task.call_method0(pyo3::intern!(task.py(), "exception"))?;
-    if error.is_none() { Ok(()) } else { Err(PyErr::from_value(error)) }
 }
 
 // ---- for Python

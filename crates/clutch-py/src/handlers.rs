@@ -2,19 +2,21 @@
 //!
 //! A new kind is a file here with its [`handler::Handler`], and a line in kinds.rs.
 
-mod asgi;
+pub mod asgi;
 mod batch;
 mod by_value;
 mod connection;
 mod connections;
 mod functions;
-mod http;
+pub mod http;
 mod job;
 mod tool;
-mod wsgi;
+pub mod wsgi;
 
 pub mod handler;
+pub mod held;
 pub mod kinds;
+pub mod names;
 pub mod outcome;
 pub mod routes;
 pub mod types;

@@ -10,6 +10,7 @@ mod context;
 mod dispatcher;
 mod errors;
 mod handlers;
+mod held;
 mod link;
 mod load;
 mod serving;
@@ -35,9 +36,13 @@ mod _core {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
+    use crate::handlers::asgi::held::{AdoptedRequest, HeldRequest};
+    #[pymodule_export]
     use crate::handlers::outcome::CallFailed;
     #[pymodule_export]
     use crate::handlers::{Descriptor, JobChannel, StartResponse, share_state};
+    #[pymodule_export]
+    use crate::held::{Holder, hold_in_slots};
     #[pymodule_export]
     use crate::link::WorkerLink;
     #[pymodule_export]

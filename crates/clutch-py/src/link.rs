@@ -2,6 +2,7 @@
 //!
 //! Knows calls as frames and streams as credit, payloads and waits, but not what is called nor who waits.
 
+pub mod beside;
 pub mod call_frame;
 pub mod flusher;
 pub mod native_future;
@@ -10,7 +11,7 @@ pub mod sender;
 pub mod streams;
 pub mod writer;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use clutch_pool::link::board::{Board, word};
@@ -69,6 +70,10 @@ impl WorkerLink {
         }
         let error = error.map(|error| error.value(py));
         py.import("clutch._worker.copies")?.call_method1("leave", (error,)).map(drop)
+    }
+
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.sender.writer.socket()
     }
 
     /// Claims a call; false when the dispatcher has taken it back, or when it comes too late.
@@ -137,6 +142,11 @@ impl WorkerLink {
     /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.
     fn on_cancel(&self, listener: Py<PyAny>) {
         self.reader.on_cancel(listener);
+    }
+
+    /// Hands `listener(descriptor)` each socket by which a front passes connections; the listener owns it.
+    fn on_channel(&self, listener: Py<PyAny>) {
+        self.reader.on_channel(listener);
     }
 
     /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.

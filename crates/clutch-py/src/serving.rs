@@ -9,6 +9,7 @@ use self::eager::{Waiting, start_eagerly};
 pub use self::starter::EagerStarter;
 use crate::call::{Call, run};
 use crate::handlers::kinds::handler;
+use crate::link::reader::Next;
 use crate::worker::Worker;
 
 /// The loop of one slot: runs calls in this thread until the worker is told to end. What a call makes that is no
@@ -17,8 +18,11 @@ use crate::worker::Worker;
 #[pyfunction]
 pub fn serve(worker: &Bound<'_, Worker>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
     let link = worker.get().link.get();
-    while let Some(frame) = link.reader.next_call(worker.py())? {
-        run(worker, slot, frame)?;
+    while let Some(next) = link.reader.next(worker.py())? {
+        match next {
+            Next::Call(frame) => run(worker, slot, frame)?,
+            Next::Ready(ready) => ready.run(worker.py())?,
+        }
     }
     link.flush(worker.py())
 }

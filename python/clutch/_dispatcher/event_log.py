@@ -79,12 +79,12 @@ def worker(event: Event) -> str:
 
 def running(event: Event) -> str:
     """What a worker was running, at most `RUNNING_SHOWN_MAX` calls."""
-    found = event["running"]
+    known = (f"{one['what']} ({named_by(one)}, {seconds(one['seconds'])})" for one in event["running"])
+    # Those of connections that it held are short: any of them may be what has killed it.
+    found = [printable(text) for text in (*event.get("held", ()), *known)]
     if not found:
         return "; it was idle" if event["served"] else "; it was starting"
-    shown = [
-        printable(f"{one['what']} ({named_by(one)}, {seconds(one['seconds'])})") for one in found[:RUNNING_SHOWN_MAX]
-    ]
+    shown = found[:RUNNING_SHOWN_MAX]
     more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
     return f"; it was running {', '.join(shown)}{more}"
 

@@ -159,6 +159,8 @@ CERTIFICATES = Kind(
 INTERFACE = Kind("interface", ", ".join(INTERFACES), _one_of({word: word for word in INTERFACES}), names=INTERFACES)
 HEADER_MAPS = ("drop", "refuse", "dangerous")
 HEADER_MAP = Kind("word", ", ".join(HEADER_MAPS), _one_of({word: word for word in HEADER_MAPS}), names=HEADER_MAPS)
+DISPATCHES = ("auto", "request", "connection")
+DISPATCH = Kind("word", ", ".join(DISPATCHES), _one_of({word: word for word in DISPATCHES}), names=DISPATCHES)
 LOOPS = ("auto", "asyncio", "uvloop")
 LOOP = Kind("loop", ", ".join(LOOPS), _one_of({word: word for word in LOOPS}), names=LOOPS)
 LIFESPAN = Kind("lifespan", ", ".join(LIFESPANS), _one_of({word: word for word in LIFESPANS}), names=LIFESPANS)
@@ -257,6 +259,9 @@ SETTINGS = (
            "Send lifespan events to an ASGI app; on: fail if it does not support them. [default: auto]",
            "front.lifespan"),
     Setting("root_path", ("--root-path",), TEXT, "Path prefix under which a proxy serves the app.", "front.root_path"),
+    Setting("dispatch", ("--dispatch",), DISPATCH,
+           "What workers get: a request, or a connection, whose plain requests they answer themselves. "
+           "[default: auto: connection, unless an option rules it out]", "front.dispatch"),
     Setting("unix_mode", ("--unix-mode",), TEXT, "Permissions of the Unix sockets that are created. [default: 0666]",
            "front.unix_mode"),
     Setting("ws_ping_interval", ("--ws-ping-interval",), SECONDS,

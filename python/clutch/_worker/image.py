@@ -505,9 +505,11 @@ def nearest(name: str, known: Iterable[str], most: int) -> list[str]:
 
 
 def _as_imported(name: str) -> str:
-    """A hint if the target is the path of a file."""
+    """Where was looked, or a hint if the target is the path of a file."""
     module = name.removesuffix(".py")
-    return "" if module == name else f"; a module is named as in `import`: {module!r}"
+    if module == name:
+        return f" in {os.getcwd()} or among what is installed"
+    return f"; a module is named as in `import`: {module!r}"
 
 
 GIL_WARNING = "global interpreter lock (GIL) has been enabled"

@@ -316,6 +316,9 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("unix_mode", MODE, "0666", "Permissions of the Unix sockets in `bind`.", "unix_mode"),
     Option("threads", whole(1, 256), None,
            "Dispatcher threads that handle HTTP.", "threads", "one for every four usable CPUs"),
+    Option("dispatch", choice("auto", "request", "connection"), "auto",
+           "Give workers single requests, or whole connections, on which they answer plain HTTP/1.1 requests "
+           "themselves; `auto`: connections, unless an option needs the dispatcher for each request.", "dispatch"),
     Option("timeout", TIMEOUT, "auto",
            "Maximum time until the response starts, not counted while waiting for the client; `auto`: 30s for a WSGI "
            "app, none for an ASGI app.", "timeout_ms"),

@@ -285,8 +285,9 @@ def test_a_job_whose_dispatchers_were_lost_too_often_says_so(tmp_path: Path) -> 
 
 def test_queues_in_place_of_modules_are_answered(tmp_path: Path) -> None:
     done = command("work", "job_tools", "high", "--store", "sqlite:///jobs.db", cwd=tmp_path)
-    said = "target 'high' does not import: No module named 'high'; each name here is a module, and queues are named by"
-    assert (done.returncode, f"{said} --queues" in done.stderr) == (2, True), done.stderr
+    assert done.returncode == 2
+    assert f"target 'high' does not import: No module named 'high' in {tmp_path} or among" in done.stderr
+    assert "each name here is a module, and queues are named by --queues" in done.stderr
 
 
 class Mailer:

@@ -163,6 +163,7 @@ FRONT_SETTINGS = {
     "--root-path /shop": {"root_path": "/shop"},
     "--websocket-max-message-size 1024": {"message_bytes_max": 1024},
     "--http2-max-concurrent-streams 7": {"streams_max": 7},
+    "--dispatch connection": {"dispatch": "connection"},
     "--certfile /c.pem --keyfile /k.pem": {"tls": tls("/c.pem", "/k.pem")},
     "--certfile /both.pem": {"tls": tls("/both.pem", "/both.pem")},
     "--certfile /c --ca-certs /a --cert-reqs 2": {"tls": tls("/c", "/c", client_ca="/a", client_auth="required")},

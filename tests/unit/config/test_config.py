@@ -402,6 +402,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         },
         "unix_mode": 0o666,
         "threads": 2,
+        "dispatch": "auto",
         "timeout_ms": "auto",
         "silence_ms": None,
         "disconnect": "tell",

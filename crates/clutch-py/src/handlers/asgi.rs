@@ -1,9 +1,11 @@
 //! Requests for ASGI apps, and their WebSockets.
 
+mod awaiting;
+pub mod held;
 mod late_heads;
 mod messages;
 mod request;
-mod scope;
+pub mod scope;
 mod websocket;
 
 use pyo3::prelude::*;

@@ -107,3 +107,9 @@ pub fn trouble_of(error: &Bound<'_, PyAny>) -> Trouble {
 struct Carried(Arc<Failure>);
 
 pyo3::create_exception!(clutch._core, CallFailed, PyRuntimeError, "A call failed before or after the user's code.");
+
+/// Returns the error that a finished task has raised.
+pub fn outcome_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
+    let error = task.call_method0(pyo3::intern!(task.py(), "exception"))?;
+    if error.is_none() { Ok(()) } else { Err(PyErr::from_value(error)) }
+}

@@ -4,8 +4,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use clutch_pool::link::{Filled, Inbox};
 use clutch_wire::frame::{Head, Kind, flag};
@@ -15,6 +16,7 @@ use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
+use super::beside::{Beside, Ready};
 use super::call_frame::CallFrame;
 use super::flusher::Flusher;
 use super::native_future::NativeFuture;
@@ -25,6 +27,13 @@ use super::writer::link_broke;
 /// Takes the definition of a function: its number, and how its body is to be read. Runs none of the user's code: that may
 /// take for ever, and whatever else the worker does waits for who reads. (But for finalizers, where a map is over.)
 pub type OnDefine = Box<dyn Fn(Python<'_>, u32, Codec, &[u8]) -> PyResult<()> + Send + Sync>;
+
+/// What a slot does.
+pub enum Next {
+    Call(CallFrame),
+    /// What has come beside the link.
+    Ready(Arc<dyn Ready>),
+}
 
 #[derive(Default)]
 struct Queue {
@@ -52,6 +61,10 @@ pub struct Reader {
     on_define: OnDefine,
     /// Called with the id of work that is to stop, by the thread that reads.
     on_cancel: Mutex<Option<Py<PyAny>>>,
+    /// Called with a descriptor by which a front passes connections; none: such are closed.
+    on_channel: Mutex<Option<Py<PyAny>>>,
+    /// What slots take on beside calls.
+    beside: OnceLock<Arc<dyn Beside>>,
     /// Gives the stacks of all tasks or greenlets.
     on_stacks: Mutex<Option<Py<PyAny>>>,
     /// Callable that lets other greenlets run while one waits; none if slots are not greenlets.
@@ -72,6 +85,8 @@ impl Reader {
             loop_reads: AtomicBool::new(false),
             on_define,
             on_cancel: Mutex::default(),
+            on_channel: Mutex::default(),
+            beside: OnceLock::new(),
             on_stacks: Mutex::default(),
             waiter: Mutex::default(),
         }
@@ -80,6 +95,16 @@ impl Reader {
     /// Calls `listener(id, wants_stacks)` for work that is to stop.
     pub fn on_cancel(&self, listener: Py<PyAny>) {
         *self.on_cancel.lock() = Some(listener);
+    }
+
+    /// Hands `listener(descriptor)` each socket by which a front passes connections.
+    pub fn on_channel(&self, listener: Py<PyAny>) {
+        *self.on_channel.lock() = Some(listener);
+    }
+
+    /// From now on slots take on what comes of this, too; the first stays.
+    pub fn put_beside(&self, beside: Arc<dyn Beside>) {
+        let _ = self.beside.set(beside);
     }
 
     /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.
@@ -143,18 +168,23 @@ impl Reader {
         })
     }
 
-    /// The next call for a slot; none: the worker is told to end.
-    pub fn next_call(&self, py: Python<'_>) -> PyResult<Option<CallFrame>> {
+    /// What a slot does next; none: the worker is told to end.
+    pub fn next(&self, py: Python<'_>) -> PyResult<Option<Next>> {
         loop {
             let mut queue = self.queue.lock();
             if let Some(frame) = queue.calls.pop_front() {
                 drop(queue);
                 self.sender.keep_company(py)?;
-                return Ok(Some(frame));
+                return Ok(Some(Next::Call(frame)));
             }
             if queue.draining {
                 self.changed.notify_all();
+                drop(queue);
+                py.detach(|| self.beside.get().iter().for_each(|beside| beside.leave()));
                 return Ok(None);
+            }
+            if let Some(ready) = self.beside.get().and_then(|beside| beside.next()) {
+                return Ok(Some(Next::Ready(ready)));
             }
             let reads = !std::mem::replace(&mut queue.reading, true);
             drop(queue);
@@ -241,9 +271,14 @@ impl Reader {
         let mut inbox = self.lock_inbox(py);
         let filling = &mut *inbox;
         let writer = &self.sender.writer;
+        let beside = self.beside.get().filter(|_| idle);
         let filled = py.detach(|| {
             writer.flush()?;
-            filling.fill(writer.socket(), wait)
+            match beside {
+                Some(beside) if !beside.wait(wait)? => Ok(Filled::Nothing),
+                Some(_) => filling.fill(writer.socket(), false),
+                None => filling.fill(writer.socket(), wait),
+            }
         });
         let taken = self.take_filled(py, filled, &mut inbox, idle);
         drop(inbox);
@@ -273,7 +308,9 @@ impl Reader {
         self.sender.flush_beside_reader();
         let mut queue = self.queue.lock();
         queue.idle += 1;
-        queue = self.changed.wait(queue, |queue| !queue.calls.is_empty() || queue.draining || !queue.reading);
+        let is_ready = || self.beside.get().is_some_and(|beside| beside.count() > 0);
+        let goes_on = |queue: &Queue| !queue.calls.is_empty() || queue.draining || !queue.reading || is_ready();
+        queue = self.changed.wait(queue, goes_on);
         queue.idle -= 1;
     }
 
@@ -281,7 +318,8 @@ impl Reader {
     fn let_others_read(&self) {
         let mut queue = self.queue.lock();
         queue.reading = false;
-        let wanted = queue.calls.len().max(1).min(queue.idle);
+        let ready = self.beside.get().map_or(0, |beside| beside.count());
+        let wanted = (queue.calls.len() + ready).max(1).min(queue.idle);
         drop(queue);
         for _ in 0..wanted {
             self.changed.notify_one();
@@ -306,6 +344,7 @@ impl Reader {
                     let more = frame.head.flags & flag::MORE != 0;
                     waits.extend(self.streams.event(py, id, |stream| stream.take(payload, more)));
                 }
+                Kind::Channel => self.take_channel(py, descriptor),
                 Kind::Stacks => self.answer_stacks(py, frame.head),
                 Kind::Unreceived => self.sender.was_unreceived(id as u32),
                 Kind::Drain => self.queue.lock().draining = true,
@@ -327,6 +366,14 @@ impl Reader {
             self.sender.flush(py)
         });
         if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    fn take_channel(&self, py: Python<'_>, channel: Option<OwnedFd>) {
+        let listener = self.on_channel.lock().as_ref().map(|listener| listener.clone_ref(py));
+        let (Some(listener), Some(channel)) = (listener, channel) else { return };
+        if let Err(error) = listener.call1(py, (channel.into_raw_fd(),)) {
             error.write_unraisable(py, None);
         }
     }

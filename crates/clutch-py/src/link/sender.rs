@@ -35,6 +35,13 @@ pub struct ThreadCpu {
     time: Duration,
 }
 
+impl ThreadCpu {
+    /// What was used since. None: another thread asks.
+    pub fn used(self) -> Option<Duration> {
+        (self.thread == sys::thread_id()).then(|| sys::thread_cpu_time().saturating_sub(self.time))
+    }
+}
+
 /// The sending half of the worker's link. All slots of a worker share it.
 pub struct Sender {
     pub writer: Arc<Writer>,
@@ -157,8 +164,7 @@ impl Sender {
 
     /// Tells what work that ends now has used since. In another thread that is not known.
     pub fn put_cpu(&self, id: u64, since: Option<ThreadCpu>) {
-        if let Some(begun) = since.filter(|begun| begun.thread == sys::thread_id()) {
-            let cpu = sys::thread_cpu_time().saturating_sub(begun.time);
+        if let Some(cpu) = since.and_then(ThreadCpu::used) {
             self.put_text(Head::with(Kind::Stats, id, Codec::Json), &format!("{{\"cpu_ns\":{}}}", cpu.as_nanos()));
         }
     }

@@ -7,10 +7,10 @@ use clutch_wire::Payload;
 use pyo3::prelude::*;
 
 use super::starter::{EagerStarter, Unstarted};
-use crate::call::{Call, outcome_of};
+use crate::call::Call;
 use crate::handlers::handler::{Function, Prepared};
 use crate::handlers::kinds::{handler_of, prepare};
-use crate::handlers::outcome::{Trouble, describe};
+use crate::handlers::outcome::{Trouble, describe, outcome_of};
 use crate::link::call_frame::{CallFrame, Claim};
 use crate::worker::Worker;
 

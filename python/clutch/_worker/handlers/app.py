@@ -51,6 +51,7 @@ class App(Tool):
             self.lifecycle = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
         else:
             template = wsgi.template(options["root_path"], is_multithread)
+        self.is_held_in_slots = not self.is_async
         self.protocol = "asgi" if self.is_async else "wsgi"
         self.app = self.function, template, log_failure
 

@@ -126,6 +126,8 @@ class Loop:
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
+        # By the dispatcher, which knows then that the worker is ready; or by its SIGTERM.
+        self.was_told = asyncio.Event()
         self.started = threading.Event()
         self.failure: BaseException | None = None
         self.is_serving = False
@@ -133,10 +135,13 @@ class Loop:
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
         self.served = profile.served
+        self.holders: list[_core.Holder] = []
+        self.held: dict[asyncio.Task[None], _core.HeldRequest] = {}
+        """Requests of connections that the worker holds, by their tasks."""
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Run until the worker is told to end. The first loop outlives the others."""
-        with heard_terms() as terms:  # of the first loop: until all have started
+        with heard_terms(lambda: self._tell(self.was_told.set)) as terms:
             try:
                 life = await self._start()
             except BaseException as error:
@@ -144,25 +149,32 @@ class Loop:
                 raise
             finally:
                 self.started.set()
-            self.loop.add_reader(self.link.fileno(), self._on_readable)
+            self.loop.add_reader(self.link.fileno(), self._on_first_frame)
             # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
             os.set_blocking(self.link.fileno(), True)
             if ready is not None:
                 self.link.on_cancel(self._cancel)
                 self.link.on_stacks(self._stacks)
+                if self.is_only and self._starts_eagerly():
+                    self.link.on_channel(self._hold)
                 await self._wait_for_others()
+                if not terms:
+                    ready()
+                    await self.was_told.wait()
         if terms:
             self._tell_all(lambda loop: loop.ended.set)
-        elif ready is not None:
-            ready()
         await self.ended.wait()
+        left = [self._left(holder) for holder in self.holders]
         # Running work may wait for frames of the link.
         while self.running:
             await asyncio.wait(self.running)
+        for event in left:
+            await event.wait()
         # What lives on each loop has its end, whatever another's takes; this loop runs tools for the others meanwhile.
         joined = (asyncio.to_thread(other.join) for other in others)
         await asyncio.gather(*joined, *([life.stop()] if life is not None else []))
-        self.loop.remove_reader(self.link.fileno())
+        for source in (self.link, *self.holders):
+            self.loop.remove_reader(source.fileno())
         self.is_serving = False
         self.executor.shutdown()
         self.link.flush()
@@ -186,6 +198,11 @@ class Loop:
                 raise loop.failure
 
     # ---- taking calls
+
+    def _on_first_frame(self) -> None:
+        self.loop.add_reader(self.link.fileno(), self._on_readable)
+        self.first._tell(self.first.was_told.set)
+        self._on_readable()
 
     def _on_readable(self) -> None:
         self.waiting.extend(self._poll())
@@ -219,13 +236,16 @@ class Loop:
 
     def _poll(self) -> list[_core.Call]:
         """Return calls that have arrived and not started. Those that may start at once have, and most have ended."""
-        # What starts here is inside of this turn's callback, which a loop that is run again within would enter again.
-        if self.served is None or not self.served.is_eager or NESTING in sys.modules:
+        if not self._starts_eagerly():
             return _core.poll(self.worker)
         started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
         for call, task in started:
             self._wait_for(call, task)
         return later
+
+    def _starts_eagerly(self) -> bool:
+        # What starts here is inside of this turn's callback, which a loop that is run again within would enter again.
+        return self.served is not None and self.served.is_eager and NESTING not in sys.modules
 
     def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         """Add a call whose coroutine has started and is waiting."""
@@ -233,7 +253,7 @@ class Loop:
         self.on_loop[call.id] = self._in_task(call, task)
         task.add_done_callback(functools.partial(self._has_ended, call))
 
-    def _has_ended(self, call: _core.Call, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, call: _core.Call | _core.AdoptedRequest, task: asyncio.Task[None]) -> None:
         self.on_loop.pop(call.id, None)
         if call.id in self.left_behind:
             waiting = self.loop.create_task(self._threads_end(call))
@@ -243,7 +263,9 @@ class Loop:
         else:
             self._end_task(call, task, task)
 
-    def _end_task(self, call: _core.Call, task: asyncio.Task[None], last: asyncio.Task[None]) -> None:
+    def _end_task(
+        self, call: _core.Call | _core.AdoptedRequest, task: asyncio.Task[None], last: asyncio.Task[None]
+    ) -> None:
         """End a call with the outcome of its task. `last`: the task that ended last for it."""
         call.end_task(task)
         self._ended(last)
@@ -263,11 +285,49 @@ class Loop:
         self.flushing = False
         self.link.flush()
 
+    # ---- connections that the worker holds
+
+    def _hold(self, channel: int) -> None:
+        """Hold the connections that a front passes by this socket."""
+        assert self.served is not None
+        wait_for = self._wait_for_held
+        args = (self.worker, self.starter, self.served, wait_for, self.running, self.tasks, channel)
+        holder = _core.Holder(*args)
+        self.loop.add_reader(holder.fileno(), holder)
+        self.worker.slots.on_drain(lambda: self._tell(holder.end_endless))
+        self.holders.append(holder)
+
+    def _wait_for_held(self, held: _core.HeldRequest, task: asyncio.Task[None]) -> None:
+        self.running.add(task)
+        self.held[task] = held
+        task.add_done_callback(self._held_ended)
+
+    def _held_ended(self, task: asyncio.Task[None]) -> None:
+        held = self.held.pop(task)
+        if (call := held.adopted) is None:
+            held.end_task(task)
+            self._ended(task)
+        else:
+            self._has_ended(call, task)
+
+    def _running_held(self, is_it: Callable[[asyncio.Task[None], _core.AdoptedRequest], bool]) -> Running | None:
+        """The first of these requests for which that holds, among those that the pool knows."""
+        for task, held in list(self.held.items()):
+            if (call := held.adopted) is not None and is_it(task, call):
+                return self.on_loop.setdefault(call.id, self._in_task(call, task))
+        return None
+
+    def _left(self, holder: _core.Holder) -> asyncio.Event:
+        """Hand back all connections; the event is set when the last has left."""
+        left = asyncio.Event()
+        holder.leave(left.set)
+        return left
+
     # ---- stopping calls
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
-        running = self.on_loop.get(call_id)
+        running = self.on_loop.get(call_id) or self._running_held(lambda _, call: call.id == call_id)
         try:
             if wants_stacks:
                 self.link.tell_stacks(call_id, stack_of_task(running.who) if running is not None else "")
@@ -282,7 +342,7 @@ class Loop:
             self.left_behind[call_id] = LeftBehind(task)
         task.cancel()
 
-    async def _threads_end(self, call: _core.Call) -> None:
+    async def _threads_end(self, call: _core.Call | _core.AdoptedRequest) -> None:
         """Wait until no thread works any more for a call that was stopped."""
         if (threads := self.left_behind.get(call.id)) is not None:
             await threads.end()
@@ -295,22 +355,26 @@ class Loop:
 
     def is_held_up(self) -> bool | None:
         """Returns whether work that is to stop blocks the main thread's loop, so that a cancel does not reach it."""
-        running = self._running_here()
-        return running.is_held_up() if running else self.worker.slots.is_step_to_stop()
+        if running := self._running_here():
+            return running.is_held_up()
+        return self.worker.slots.is_step_to_stop() or any(holder.is_step_to_stop() for holder in self.holders)
 
     def was_lost(self) -> bool:
         running = self._running_here()
         return running is not None and running.was_lost()
 
     def _running_here(self) -> Running | None:
-        return running_of(self.on_loop, asyncio.current_task(self.loop) if self.is_serving else None)
+        here = asyncio.current_task(self.loop) if self.is_serving else None
+        return running_of(self.on_loop, here) or self._running_held(lambda task, _: task is here)
 
     def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Running:
         task = asyncio.current_task()
         assert task is not None
         return self._in_task(call, task, is_user_code)
 
-    def _in_task(self, call: _core.Call, task: asyncio.Task[Any], is_user_code: bool = True) -> Running:
+    def _in_task(
+        self, call: _core.Call | _core.AdoptedRequest, task: asyncio.Task[Any], is_user_code: bool = True
+    ) -> Running:
         return Running(self.on_loop, call, task, self._stop, self._tell, asyncio.CancelledError, is_user_code)
 
     # ---- one call

@@ -83,10 +83,14 @@ class Hub:
         self.link.on_stacks(self._stacks)
         self.link.wait_with(self._wait)
         watcher = get_hub().loop.io(self.link.fileno(), 1)
-        with heard_terms() as terms:
+        was_told = gevent.event.Event()
+        with heard_terms(was_told.set) as terms:
             life = self._start_life()
-        if not terms:
-            ready()
+            if not terms:
+                ready()
+            watcher.start(was_told.set)
+            was_told.wait()
+            watcher.stop()
         # The word to end may come right behind calls that the dispatcher has taken back; nothing comes after it.
         while not terms and not self.link.is_draining():
             self.waiting.extend(self._poll(watcher))

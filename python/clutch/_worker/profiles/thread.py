@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch import _core
-from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Slot
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Served, Slot, hold_in_slots
 from clutch.errors import Interrupted
 
 
 class ThreadProfile:
     is_held_up = was_lost = None
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, served: Served | None) -> None:
         self.threads = threads
+        self.served = served
         self.main: queue.SimpleQueue[Callable[[Slot], None] | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
 
@@ -25,6 +26,7 @@ class ThreadProfile:
         slots = [threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True) for name in names]
         for slot in slots:
             slot.start()
+        hold_in_slots(worker, self.served, is_shared=self.threads > 1)
         ready()
         # One for all, so that what is bound to this thread has one event loop.
         main = Slot(worker.slots)
@@ -65,4 +67,4 @@ class ThreadProfile:
 
 
 def make(shape: dict[str, Any]) -> ThreadProfile:
-    return ThreadProfile(shape["threads"])
+    return ThreadProfile(shape["threads"], shape["served"])

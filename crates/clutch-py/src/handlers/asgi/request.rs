@@ -12,12 +12,12 @@ use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_fl
 use clutch_fronts::codec::websocket::WINDOW;
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Failure, Payload};
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
+use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
 use super::late_heads::{self, LateHead};
 use super::messages::{dict_of, header_lines, http_request, item};
 use super::{scope, websocket};
@@ -55,24 +55,6 @@ pub struct Request {
     websocket: Option<Mutex<WebSocket>>,
 }
 
-/// The `receive` of a request.
-#[pyclass(frozen, module = "clutch._core")]
-pub struct Receive(Py<Request>);
-
-#[pymethods]
-impl Receive {
-    fn __call__(&self, py: Python<'_>) -> PyResult<Py<Awaiting>> {
-        Py::new(py, Awaiting::new(Some(self.0.clone_ref(py)), Awaited::Message))
-    }
-}
-
-fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
-    static NOTHING: PyOnceLock<Py<Awaiting>> = PyOnceLock::new();
-    NOTHING
-        .get_or_try_init(py, || Py::new(py, Awaiting::new(None, Awaited::Nothing)))
-        .map(|nothing| nothing.clone_ref(py))
-}
-
 impl AppRequest for Request {
     fn of<'py>(
         link: &Bound<'py, WorkerLink>,
@@ -98,7 +80,7 @@ impl AppRequest for Request {
         let request =
             Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket };
         let request = Bound::new(py, request)?;
-        let receive = Bound::new(py, Receive(request.clone().unbind()))?;
+        let receive = Bound::new(py, Receive(Asked::of(&request)))?;
         let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
         Ok((request, arguments))
     }
@@ -185,23 +167,6 @@ impl Request {
         self.link.get().streams.with(self.id, |stream| stream.is_over()).unwrap_or(true)
     }
 
-    pub fn has_message(&self) -> bool {
-        if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
-            return true;
-        }
-        let state = self.state.lock();
-        let waits = self.link.get().streams.with(self.id, |stream| !stream.input.is_empty() || stream.is_over());
-        state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
-    }
-
-    /// Returns the next message for `receive`; none: it has to wait.
-    pub fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match &self.websocket {
-            Some(websocket) => self.next_of_websocket(py, websocket),
-            None => self.next_of_body(py),
-        }
-    }
-
     fn next_of_websocket(&self, py: Python<'_>, machine: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
         let link = self.link.get();
         // Denied, it is over as soon as its client has the answer.
@@ -253,11 +218,6 @@ impl Request {
     }
 
     // ---- sending
-
-    pub fn has_room(&self) -> bool {
-        let room = self.link.get().streams.with(self.id, |stream| stream.credit > 0 || stream.is_left());
-        room.unwrap_or(true)
-    }
 
     fn start(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
         let py = message.py();
@@ -425,16 +385,36 @@ impl Request {
         }
         Ok(())
     }
+}
 
-    // ---- waiting
+impl Waits for Request {
+    fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match &self.websocket {
+            Some(websocket) => self.next_of_websocket(py, websocket),
+            None => self.next_of_body(py),
+        }
+    }
 
-    /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
-    pub fn wait(&self, py: Python<'_>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
+    fn has_message(&self) -> bool {
+        if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
+            return true;
+        }
+        let state = self.state.lock();
+        let waits = self.link.get().streams.with(self.id, |stream| !stream.input.is_empty() || stream.is_over());
+        state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
+    }
+
+    fn has_room(&self) -> bool {
+        let room = self.link.get().streams.with(self.id, |stream| stream.credit > 0 || stream.is_left());
+        room.unwrap_or(true)
+    }
+
+    fn wait(&self, py: Python<'_>, is_there: &dyn Fn() -> bool) -> PyResult<Py<PyAny>> {
         let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
         self.state.lock().has_waited = true;
         self.link.get().streams.add_waiter(self.id, future.clone().unbind());
         // It may have come meanwhile.
-        if is_there(self) {
+        if is_there() {
             NativeFuture::end_soon(&future);
         }
         Ok(future.into_any().unbind())
@@ -455,80 +435,7 @@ impl Request {
         }?;
         match has_room {
             true => nothing(py),
-            false => Py::new(py, Awaiting::new(Some(slf.clone().unbind()), Awaited::Room)),
+            false => Py::new(py, Awaiting::room_of(Asked::of(slf))),
         }
     }
-}
-
-// ---- what `receive()` and `send()` return
-
-/// The thing that is waited for.
-enum Awaited {
-    Nothing,
-    Message,
-    Room,
-}
-
-/// A coroutine, to whoever awaits it or makes a task of it.
-#[pyclass(frozen, module = "clutch._core")]
-struct Awaiting {
-    request: Option<Py<Request>>,
-    awaited: Awaited,
-}
-
-impl Awaiting {
-    fn new(request: Option<Py<Request>>, awaited: Awaited) -> Awaiting {
-        Awaiting { request, awaited }
-    }
-}
-
-#[pymethods]
-impl Awaiting {
-    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    /// A future to wait for; at the end StopIteration with the message.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Some(request) = &self.request else { return Ok(None) };
-        let request = request.get();
-        match self.awaited {
-            Awaited::Nothing => Ok(None),
-            Awaited::Room if request.has_room() => Ok(None),
-            Awaited::Room => request.wait(py, Request::has_room).map(Some),
-            Awaited::Message => match request.next_message(py)? {
-                Some(message) => Err(PyStopIteration::new_err((message,))),
-                None => request.wait(py, Request::has_message).map(Some),
-            },
-        }
-    }
-
-    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
-    }
-
-    #[pyo3(signature = (kind, value = None, traceback = None))]
-    fn throw(
-        &self,
-        kind: &Bound<'_, PyAny>,
-        value: Option<Bound<'_, PyAny>>,
-        traceback: Option<Py<PyAny>>,
-    ) -> PyResult<()> {
-        let _ = traceback;
-        let error = match kind.cast::<PyType>() {
-            Ok(kind) => match value {
-                Some(value) if value.is_instance(kind)? => value,
-                Some(value) => kind.call1((value,))?,
-                None => kind.call0()?,
-            },
-            Err(_) => kind.clone(),
-        };
-        Err(PyErr::from_value(error))
-    }
-
-    fn close(&self) {}
 }

@@ -1,45 +1,65 @@
 //! From a request's head to the `environ` of WSGI.
 
 use clutch_fronts::app::unescaped;
-use clutch_fronts::codec::http::{Place, RequestHead, request_flag};
-use clutch_wire::headers::Headers;
+use clutch_fronts::codec::http::{Place, RequestLine, request_flag};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::handlers::http::method;
+use crate::handlers::names;
 
 /// The environ of one request: a copy of what all have in common, and what is its own.
-pub fn environ<'py>(py: Python<'py>, template: &Py<PyDict>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let environ = template.bind(py).copy()?;
-    let is_secure = head.line.flags & request_flag::SECURE != 0;
+pub fn environ<'a, 'py>(
+    template: &Bound<'py, PyDict>,
+    line: &RequestLine<'_>,
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let environ = template.copy()?;
+    put_connection(&environ, line)?;
+    put_request(&environ, line, headers)?;
+    Ok(environ)
+}
+
+/// What all requests of a connection have.
+pub fn put_connection(environ: &Bound<'_, PyDict>, line: &RequestLine<'_>) -> PyResult<()> {
+    let py = environ.py();
+    let is_secure = line.flags & request_flag::SECURE != 0;
     if is_secure {
         environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
     }
-    environ.set_item(intern!(py, "REQUEST_METHOD"), method(py, head.line.method))?;
-    environ.set_item(intern!(py, "PATH_INFO"), path_info(py, head.line.path))?;
-    environ.set_item(intern!(py, "QUERY_STRING"), native(py, head.line.query))?;
-    environ.set_item(intern!(py, "RAW_URI"), raw_uri(py, head))?;
-    let protocol = match head.line.version {
+    let protocol = match line.version {
         10 => intern!(py, "HTTP/1.0"),
         20 => intern!(py, "HTTP/2"),
         _ => intern!(py, "HTTP/1.1"),
     };
     environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
-    put_places(py, &environ, head.line.client, head.line.server, is_secure)?;
-    put_headers(py, &environ, head.headers)?;
-    Ok(environ)
+    put_places(py, environ, line.client, line.server, is_secure)
+}
+
+/// What each has of its own. Names of headers are in lower case.
+pub fn put_request<'a>(
+    environ: &Bound<'_, PyDict>,
+    line: &RequestLine<'_>,
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> PyResult<()> {
+    let py = environ.py();
+    environ.set_item(intern!(py, "REQUEST_METHOD"), method(py, line.method))?;
+    environ.set_item(intern!(py, "PATH_INFO"), path_info(py, line.path))?;
+    environ.set_item(intern!(py, "QUERY_STRING"), native(py, line.query))?;
+    environ.set_item(intern!(py, "RAW_URI"), raw_uri(py, line))?;
+    put_headers(py, environ, headers)
 }
 
 fn path_info<'py>(py: Python<'py>, path: &[u8]) -> Bound<'py, PyString> {
     if path.contains(&b'%') { native(py, &unescaped(path)) } else { native(py, path) }
 }
 
-fn raw_uri<'py>(py: Python<'py>, head: &RequestHead<'_>) -> Bound<'py, PyString> {
-    if head.line.query.is_empty() {
-        return native(py, head.line.path);
+fn raw_uri<'py>(py: Python<'py>, line: &RequestLine<'_>) -> Bound<'py, PyString> {
+    if line.query.is_empty() {
+        return native(py, line.path);
     }
-    native(py, &[head.line.path, b"?", head.line.query].concat())
+    native(py, &[line.path, b"?", line.query].concat())
 }
 
 fn put_places(
@@ -66,8 +86,12 @@ fn put_places(
 }
 
 /// `HTTP_…`, what comes several times joined. Which names with an underscore come is the front's to decide.
-fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>) -> PyResult<()> {
-    for (name, value) in headers.iter() {
+fn put_headers<'a>(
+    py: Python<'_>,
+    environ: &Bound<'_, PyDict>,
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> PyResult<()> {
+    for (name, value) in headers {
         match name {
             // Of several the first, as frameworks of ASGI read them: the same app sees the same either way.
             b"content-type" if environ.contains(intern!(py, "CONTENT_TYPE"))? => {}
@@ -81,10 +105,12 @@ fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>
 }
 
 fn put_header(py: Python<'_>, environ: &Bound<'_, PyDict>, name: &[u8], value: &[u8]) -> PyResult<()> {
-    let mut key = Vec::with_capacity(5 + name.len());
-    key.extend_from_slice(b"HTTP_");
-    key.extend(name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
-    let key = native(py, &key);
+    let key = names::of_wsgi(py, name, || {
+        let mut key = Vec::with_capacity(5 + name.len());
+        key.extend_from_slice(b"HTTP_");
+        key.extend(name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
+        native(py, &key)
+    });
     let value = native(py, value);
     match environ.get_item(&key)? {
         Some(before) => {

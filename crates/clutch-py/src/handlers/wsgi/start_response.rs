@@ -68,7 +68,7 @@ impl AppRequest for StartResponse {
         let (link, socket) = (link.clone().unbind(), OnceLock::new());
         let request = StartResponse { link, id, app: app.clone(), state: Mutex::new(state), socket };
         let request = Bound::new(py, request)?;
-        let environ = environ(py, &app.template, &head)?;
+        let environ = environ(app.template.bind(py), &head.line, head.headers.iter())?;
         request.get().state.lock().environ = Some(environ.clone().unbind());
         let input = match has_input {
             true => python(py)?.open_input.bind(py).call1((&request,))?,
@@ -179,7 +179,7 @@ fn ends_socket(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// Returns what an app gave as a part of its body, if it is one.
-fn part_given<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+pub(super) fn part_given<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes),
         Err(_) => {
@@ -239,8 +239,7 @@ impl StartResponse {
 
     fn tell_cut(&self, py: Python<'_>, is_cut: bool) {
         if is_cut {
-            let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
-            self.app.log(py, PyString::new(py, text).as_any());
+            tell_cut(py, &self.app);
         }
     }
 }
@@ -274,35 +273,19 @@ impl StartResponse {
         headers: &Bound<'py, PyAny>,
         exc_info: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        let line = latin1(status)?;
-        let (code, reason) = status_of(&line)
-            .ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
-        let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for header in headers.try_iter()? {
-            let (name, value) = name_and_value::<PyString>(&header?)?;
-            lines.push((latin1(&name)?, latin1(&value)?));
-        }
-        let lines = lines.iter().map(|(name, value)| (&name[..], &value[..]));
+        let (py, this) = (slf.py(), slf.get());
         let has_body = this.state.lock().response.has_body();
-        let mut head = Head::new(code, reason, lines, has_body).map_err(misused)?;
+        let given = HeadGiven::read(status, headers)?;
+        let mut head = Head::new(given.code, given.reason(), given.lines(), has_body).map_err(misused)?;
         let environ = this.state.lock().environ.as_ref().map(|environ| environ.clone_ref(py));
         if let Some(route) = environ.and_then(|environ| routes::of_environ(environ.bind(py))) {
             head = head.with_route(&route);
         }
-        let mut state = this.state.lock();
-        match exc_info {
-            Some(exc_info) if state.response.is_started() => {
-                drop(state);
-                return Err(PyErr::from_value(exc_info.get_item(1)?));
-            }
-            None if state.head.is_some() || state.response.is_started() => {
-                return Err(misuse("start_response was called twice without exc_info"));
-            }
-            _ => state.head = Some(head),
+        {
+            let mut state = this.state.lock();
+            twice(state.head.is_some(), state.response.is_started(), exc_info)?;
+            state.head = Some(head);
         }
-        drop(state);
         slf.getattr(intern!(py, "write"))
     }
 
@@ -350,6 +333,69 @@ impl StartResponse {
     }
 }
 
+/// Fails where a head was given before, unless the app has `exc_info` to tell; raises that where the head has gone.
+pub(super) fn twice(has_head: bool, is_started: bool, exc_info: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    match exc_info {
+        Some(exc_info) if is_started => Err(PyErr::from_value(exc_info.get_item(1)?)),
+        None if has_head || is_started => Err(misuse("start_response was called twice without exc_info")),
+        _ => Ok(()),
+    }
+}
+
+/// Warns of a body that is cut.
+pub(super) fn tell_cut(py: Python<'_>, app: &App) {
+    let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
+    app.log(py, PyString::new(py, text).as_any());
+}
+
+/// The head of a response as an app gives it.
+pub(super) struct HeadGiven<'py> {
+    status: Vec<u8>,
+    pub(super) code: u16,
+    lines: Vec<(Native<'py>, Native<'py>)>,
+}
+
+/// A native string, whose characters stand for bytes.
+enum Native<'py> {
+    Ascii(Bound<'py, PyString>),
+    Other(Vec<u8>),
+}
+
+impl<'py> Native<'py> {
+    fn of(text: Bound<'py, PyString>) -> PyResult<Native<'py>> {
+        if text.to_str()?.is_ascii() { Ok(Native::Ascii(text)) } else { latin1(&text).map(Native::Other) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Native::Ascii(text) => text.to_str().unwrap_or_default().as_bytes(),
+            Native::Other(bytes) => bytes,
+        }
+    }
+}
+
+impl<'py> HeadGiven<'py> {
+    pub(super) fn read(status: &Bound<'py, PyString>, headers: &Bound<'py, PyAny>) -> PyResult<HeadGiven<'py>> {
+        let line = latin1(status)?;
+        let (code, _) = status_of(&line)
+            .ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
+        let mut lines = Vec::new();
+        for header in headers.try_iter()? {
+            let (name, value) = name_and_value::<PyString>(&header?)?;
+            lines.push((Native::of(name)?, Native::of(value)?));
+        }
+        Ok(HeadGiven { status: line, code, lines })
+    }
+
+    pub(super) fn reason(&self) -> &[u8] {
+        status_of(&self.status).map_or(&[], |(_, reason)| reason)
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.lines.iter().map(|(name, value)| (name.bytes(), value.bytes()))
+    }
+}
+
 /// The code and the reason of a status as `200 OK`.
 fn status_of(status: &[u8]) -> Option<(u16, &[u8])> {
     let (code, rest) = status.split_at_checked(3)?;
@@ -360,7 +406,7 @@ fn status_of(status: &[u8]) -> Option<(u16, &[u8])> {
 }
 
 /// The parts of a list in one; none: they are not all bytes.
-fn joined<'py>(parts: impl Iterator<Item = Bound<'py, PyAny>>) -> Option<Vec<u8>> {
+pub(super) fn joined<'py>(parts: impl Iterator<Item = Bound<'py, PyAny>>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for part in parts {
         bytes.extend_from_slice(part.cast::<PyBytes>().ok()?.as_bytes());
@@ -381,15 +427,15 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
 }
 
 /// Functions of `handlers/wsgi.py` and `handlers/app_socket.py` that are called for requests.
-struct PythonFunctions {
+pub(super) struct PythonFunctions {
     open_input: Py<PyAny>,
-    parts: Py<PyAny>,
-    bytes_io: Py<PyAny>,
+    pub(super) parts: Py<PyAny>,
+    pub(super) bytes_io: Py<PyAny>,
     put_socket: Py<PyAny>,
     close_socket: Py<PyAny>,
 }
 
-fn python(py: Python<'_>) -> PyResult<&'static PythonFunctions> {
+pub(super) fn python(py: Python<'_>) -> PyResult<&'static PythonFunctions> {
     static FUNCTIONS: PyOnceLock<PythonFunctions> = PyOnceLock::new();
     FUNCTIONS.get_or_try_init(py, || {
         let [wsgi, app_socket] =

@@ -1,0 +1,397 @@
+//! A request of an ASGI app on a connection that this worker holds: what the app sends goes to its client at once.
+
+use std::sync::Arc;
+
+use clutch_fronts::app::response::Head;
+use clutch_fronts::held::ledger::Adoption;
+use clutch_fronts::held::message::ToldEnd;
+use clutch_wire::sync::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
+use super::late_heads::{self, LateHead};
+use super::messages::{dict_of, header_lines, http_request, item};
+use crate::handlers::held::{Client, Content, Ended, HeldResponse, Outgoing, Wanted};
+use crate::handlers::http::{App, misuse, misused};
+use crate::handlers::outcome::outcome_of;
+use crate::handlers::routes;
+use crate::link::native_future::{NativeFuture, running_loop};
+use crate::link::streams::end_waits;
+
+/// Nothing of Python's is called or made while it is locked.
+struct HeldState {
+    /// The body, until it is taken.
+    body: Option<Py<PyBytes>>,
+    response: HeldResponse,
+    /// Until the response begins, with its length as it was made: a framework that tells a route adds to it.
+    scope: Option<(Py<PyDict>, usize)>,
+    in_first_step: bool,
+    is_gone: bool,
+    /// Its client has left before the response was over: told when the app's code has ended.
+    left: Option<Ended>,
+    /// The response has no end of its own, and the worker is to end.
+    is_ending: bool,
+    waits: Vec<Py<NativeFuture>>,
+}
+
+impl HeldState {
+    /// The app is told that its client has gone, which it has, or is to believe.
+    fn has_ended(&self) -> bool {
+        self.response.machine().is_whole() || self.is_gone || self.is_ending
+    }
+}
+
+/// A request on a connection that is held, and its own `send`.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct HeldRequest {
+    client: Arc<dyn Client>,
+    app: Arc<App>,
+    is_head: bool,
+    state: Mutex<HeldState>,
+}
+
+/// What makes a request, beside its scope.
+pub struct Given<'py> {
+    pub client: Arc<dyn Client>,
+    pub app: Arc<App>,
+    pub body: Bound<'py, PyBytes>,
+    pub wanted: Wanted,
+}
+
+impl HeldRequest {
+    /// The request, and what the app is called with.
+    pub fn of<'py>(
+        scope: Bound<'py, PyDict>,
+        given: Given<'py>,
+    ) -> PyResult<(Bound<'py, HeldRequest>, Bound<'py, PyTuple>)> {
+        let py = scope.py();
+        let Given { client, app, body, wanted } = given;
+        let state = HeldState {
+            body: Some(body.unbind()),
+            response: HeldResponse::new(wanted),
+            scope: Some((scope.clone().unbind(), scope.len())),
+            in_first_step: true,
+            is_gone: false,
+            left: None,
+            is_ending: false,
+            waits: Vec::new(),
+        };
+        let (is_head, state) = (wanted.is_head, Mutex::new(state));
+        let request = Bound::new(py, HeldRequest { client, app, is_head, state })?;
+        let receive = Bound::new(py, Receive(Asked::of(&request)))?;
+        let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
+        Ok((request, arguments))
+    }
+
+    /// The coroutine waits for something: a head that waits for its body goes without it after a while.
+    pub fn leave_first_step(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let has_head = {
+            let mut state = slf.get().state.lock();
+            state.in_first_step = false;
+            state.response.machine().has_head()
+        };
+        if has_head { Self::send_head_late(slf) } else { Ok(()) }
+    }
+
+    /// The client has gone. Returns whether the response was not over: its client is told of that when the app's code has
+    /// ended, and the pool may come to know the request until then.
+    pub fn client_gone(&self, py: Python<'_>) -> bool {
+        let (waits, goes_on) = {
+            let mut state = self.state.lock();
+            let goes_on = !std::mem::replace(&mut state.is_gone, true);
+            if goes_on {
+                state.left = Some(state.response.ended(ToldEnd::ClientGone));
+            }
+            (std::mem::take(&mut state.waits), goes_on)
+        };
+        end_waits(py, &waits);
+        goes_on
+    }
+
+    /// The front has taken the connection, and answers in the app's place.
+    pub fn taken(&self, py: Python<'_>, adoption: Option<Adoption>) {
+        self.adopted_as(adoption);
+        self.client_gone(py);
+        self.state.lock().left = None;
+    }
+
+    /// By what the pool knows it from the end of its response on.
+    pub fn adopted_as(&self, adoption: Option<Adoption>) {
+        self.state.lock().response.adopted_as(adoption);
+    }
+
+    fn adoption(&self) -> Option<Adoption> {
+        let (known, is_over) = {
+            let state = self.state.lock();
+            let is_over = state.response.machine().is_whole() || state.is_gone;
+            (state.response.adoption(), is_over && state.left.is_none())
+        };
+        known.or_else(|| if is_over { None } else { self.client.adoption() })
+    }
+
+    /// Nobody waits for it any more: whoever did was told why.
+    fn is_stopped(&self) -> bool {
+        self.adoption().is_some_and(|adoption| self.client.is_abandoned(adoption))
+    }
+
+    /// The app's code has ended, or has raised.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
+        let ended = self.end_response(py, raised).and_then(|()| self.end_left(py));
+        let adopted = self.state.lock().response.end_of_adopted();
+        adopted.map_or(Ok(()), |adopted| self.client.end_adopted(py, adopted)).and(ended)
+    }
+
+    fn end_response(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
+        let (is_gone, is_whole, is_started, has_head) = {
+            let state = self.state.lock();
+            let response = state.response.machine();
+            (state.is_gone, response.is_whole(), response.is_started(), response.has_head())
+        };
+        if let Some(error) = raised {
+            if !self.is_stopped() {
+                self.app.log_error(py, error);
+            }
+        } else if !is_whole && !is_gone {
+            let what = if is_started { "before its response was whole" } else { "without a response" };
+            self.app.log(py, PyString::new(py, &format!("the app returned {what}")).as_any());
+        }
+        if is_whole || is_gone {
+            return Ok(());
+        }
+        if is_started && !has_head {
+            let ended = {
+                let mut state = self.state.lock();
+                state.is_gone = true;
+                state.response.ended(ToldEnd::BrokenOff)
+            };
+            let adoption = self.client.break_off(py, &ended)?;
+            self.adopted_as(adoption);
+            return Ok(());
+        }
+        self.send_error(py)
+    }
+
+    /// A request whose client has left is over with its code.
+    fn end_left(&self, py: Python<'_>) -> PyResult<()> {
+        let left = self.state.lock().left.take();
+        if let Some(ended) = left {
+            let adoption = self.client.over(py, true, &ended)?;
+            self.adopted_as(adoption);
+        }
+        Ok(())
+    }
+
+    /// Sends 500 in the place of the app's response.
+    fn send_error(&self, py: Python<'_>) -> PyResult<()> {
+        let words = self.state.lock().response.start_error().map_err(misused)?;
+        self.put_body(py, Content::Slice(words), false).map(drop)
+    }
+
+    // ---- sending
+
+    fn start(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let (py, this) = (message.py(), slf.get());
+        let status: u16 = item(message, intern!(py, "status"))?.extract()?;
+        let headers = header_lines(message)?;
+        let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let head = Head::for_client(status, b"", headers, !this.is_head).map_err(misused)?;
+        let scope = this.state.lock().scope.take();
+        let grown = scope.filter(|(scope, length)| scope.bind(py).len() != *length);
+        let route = grown.and_then(|(scope, _)| routes::of_scope(scope.bind(py)));
+        let (is_event_stream, in_first_step) = {
+            let mut state = this.state.lock();
+            state.response.start(head, route).map_err(misused)?;
+            (state.response.machine().is_event_stream(), state.in_first_step)
+        };
+        // The first event may be far, and until the head comes a client does not know that it is connected.
+        if is_event_stream {
+            if this.client.is_ending() {
+                this.end_endless(py);
+            }
+            return this.put_body(py, Content::Slice(b""), true).map(drop);
+        }
+        if in_first_step { Ok(()) } else { Self::send_head_late(slf) }
+    }
+
+    fn send_head_late(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let send = |request: &Bound<'_, PyAny>| Self::send_head(request.cast::<HeldRequest>()?);
+        late_heads::send_late(slf.py(), LateHead { request: slf.clone().into_any().unbind(), send })
+    }
+
+    /// Sends the head now, unless it has gone.
+    fn send_head(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let has_head = {
+            let state = slf.get().state.lock();
+            state.response.machine().has_head() && !state.is_gone
+        };
+        if has_head { slf.get().put_body(slf.py(), Content::Slice(b""), true).map(drop) } else { Ok(()) }
+    }
+
+    fn body(&self, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = message.py();
+        let body = message.get_item(intern!(py, "body"))?;
+        let more = message.get_item(intern!(py, "more_body"))?.is_some_and(|more| more.is_truthy().unwrap_or(true));
+        match body {
+            Some(body) => match body.cast::<PyBytes>() {
+                Ok(bytes) => self.put_body(py, Content::Bytes(bytes), more),
+                Err(_) => crate::buffer::bytes_of(&body, |bytes| self.put_body(py, Content::Slice(bytes), more))?,
+            },
+            None => self.put_body(py, Content::Slice(b""), more),
+        }
+    }
+
+    /// Returns whether the app may send more at once.
+    fn put_body(&self, py: Python<'_>, content: Content<'_, '_>, more: bool) -> PyResult<bool> {
+        let is_leaving = self.client.is_leaving();
+        let (outgoing, then) = {
+            let mut state = self.state.lock();
+            let outgoing = state.response.part(content.bytes(), more, is_leaving);
+            (outgoing, state.response.then(more))
+        };
+        let Outgoing { bytes, has_content, closes, is_all } = outgoing.map_err(misused)?;
+        let content = if has_content { content } else { Content::Slice(b"") };
+        if !bytes.is_empty() || !content.bytes().is_empty() {
+            self.client.send(py, bytes, content, then)?;
+        }
+        if more && !is_all {
+            return Ok(self.client.has_room());
+        }
+        let (ended, waits) = {
+            let mut state = self.state.lock();
+            if state.is_gone {
+                return Ok(true);
+            }
+            // Of a response without a body nobody takes more: the app is told so.
+            state.is_gone = is_all;
+            (state.response.ended(ToldEnd::Whole), std::mem::take(&mut state.waits))
+        };
+        // There is nothing more to receive.
+        end_waits(py, &waits);
+        let adoption = self.client.over(py, closes, &ended)?;
+        self.adopted_as(adoption);
+        Ok(true)
+    }
+}
+
+impl Waits for HeldRequest {
+    fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let (body, is_over) = {
+            let mut state = self.state.lock();
+            (state.body.take(), state.has_ended())
+        };
+        if let Some(body) = body {
+            return http_request(py, body.bind(py), false).map(Some);
+        }
+        if !is_over {
+            return Ok(None);
+        }
+        let message = PyDict::new(py);
+        message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+        Ok(Some(message.into_any().unbind()))
+    }
+
+    fn has_message(&self) -> bool {
+        let state = self.state.lock();
+        state.body.is_some() || state.has_ended()
+    }
+
+    fn has_room(&self) -> bool {
+        self.state.lock().is_gone || self.client.has_room()
+    }
+
+    fn wait(&self, py: Python<'_>, is_there: &dyn Fn() -> bool) -> PyResult<Py<PyAny>> {
+        let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
+        self.state.lock().waits.push(future.clone().unbind());
+        // It may have come meanwhile.
+        if is_there() {
+            NativeFuture::end_soon(&future);
+        }
+        Ok(future.into_any().unbind())
+    }
+}
+
+impl HeldRequest {
+    /// The worker is to end: a response that has no end of its own does.
+    pub fn end_endless(&self, py: Python<'_>) {
+        let is_endless = {
+            let mut state = self.state.lock();
+            let is_endless = state.response.machine().is_event_stream() && !state.response.machine().is_whole();
+            state.is_ending |= is_endless;
+            is_endless
+        };
+        if is_endless {
+            self.wake(py);
+        }
+    }
+
+    /// Those that wait for room, or for a message, look again.
+    pub fn wake(&self, py: Python<'_>) {
+        let waits = std::mem::take(&mut self.state.lock().waits);
+        end_waits(py, &waits);
+    }
+}
+
+/// A request that the pool knows.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct AdoptedRequest {
+    request: Py<HeldRequest>,
+    adoption: Adoption,
+}
+
+#[pymethods]
+impl AdoptedRequest {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.adoption.id
+    }
+
+    #[getter]
+    fn is_abandoned(&self) -> bool {
+        self.request.get().client.is_abandoned(self.adoption)
+    }
+
+    fn end_task(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.request.get().end_task(task)
+    }
+}
+
+#[pymethods]
+impl HeldRequest {
+    /// As the pool knows it; None: it does not.
+    #[getter]
+    fn adopted(slf: &Bound<'_, Self>) -> Option<AdoptedRequest> {
+        let adoption = slf.get().adoption()?;
+        Some(AdoptedRequest { request: slf.clone().unbind(), adoption })
+    }
+
+    /// The app's task has ended.
+    fn end_task(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.end(task.py(), outcome_of(task).err().as_ref())
+    }
+
+    /// `send`.
+    fn __call__(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Py<Awaiting>> {
+        let (py, this) = (slf.py(), slf.get());
+        let message = &dict_of(message)?;
+        let kind = item(message, intern!(py, "type"))?;
+        let sent = match kind.cast::<PyString>()?.to_str()? {
+            "http.response.start" => Self::start(slf, message).map(|()| true),
+            "http.response.body" => this.body(message),
+            other => Err(misuse(format!(
+                "{other} is not allowed for this request; allowed: http.response.start, http.response.body"
+            ))),
+        };
+        let has_room = match sent {
+            // Nobody takes it.
+            Err(wrong) if wrong.is_instance_of::<PyRuntimeError>(py) && this.state.lock().is_gone => true,
+            sent => sent?,
+        };
+        if has_room {
+            return nothing(py);
+        }
+        Py::new(py, Awaiting::room_of(Asked::of(slf)))
+    }
+}

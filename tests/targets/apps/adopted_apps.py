@@ -1,0 +1,76 @@
+"""Apps whose requests run until somebody lets them go, or ends them, in each of the ways in which they may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+import urllib.parse
+from typing import Any
+
+from support.rendezvous import meet, meet_async
+
+
+async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    if scope["type"] != "http":
+        return
+    port = int(dict(urllib.parse.parse_qsl(scope["query_string"].decode())).get("port", 0))
+    match scope["path"]:
+        case "/waits":
+            await meet_async(port)
+        case ("/blocks" | "/blocks-until") as path:
+            BLOCKING[path](port)
+        case "/blocks-later":
+            await asyncio.sleep(0)
+            look_busy(port)
+        case "/thread":
+            await asyncio.to_thread(look_busy, port)
+        case "/stubborn":
+            while True:
+                try:
+                    look_busy(port)
+                    break
+                except BaseException:
+                    port = 0
+        case "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+            await meet_async(port)
+            await send({"type": "http.response.body", "body": b", and done"})
+            return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await send({"type": "http.response.body", "body": b"done"})
+
+
+def wsgi(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    port = int(dict(urllib.parse.parse_qsl(environ["QUERY_STRING"])).get("port", 0))
+    match environ["PATH_INFO"]:
+        case "/waits":
+            meet(port)
+        case "/blocks":
+            look_busy(port)
+        case "/stubborn":
+            while True:
+                try:
+                    look_busy(port)
+                    break
+                except BaseException:
+                    port = 0
+    start_response("200 OK", [("Content-Length", "4")])
+    return [b"done"]
+
+
+def look_busy(port: int) -> None:
+    """Tells that it is here, and computes for ever."""
+    with contextlib.ExitStack() as stack:
+        if port:
+            there = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            there.sendall(f"{os.getpid()} \n".encode())
+        while True:
+            time.monotonic()
+
+
+BLOCKING = {"/blocks": look_busy, "/blocks-until": meet}
+"""What holds the event loop up: for ever, or until it is let go."""
