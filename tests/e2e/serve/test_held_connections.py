@@ -255,6 +255,22 @@ def test_a_client_that_says_nothing_more_gets_all_of_a_response_that_is_over(tmp
 
 
 @pytest.mark.parametrize("app", ["held_apps:app", "held_apps:wsgi"])
+def test_a_client_that_sends_on_gets_all_of_its_last_response(tmp_path: Path, app: str) -> None:
+    flags = (app, "-w", "1", "--access-logfile", "-")
+    last = b"GET /medium?last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with serve(tmp_path, *flags) as serving, slow_client(serving) as slow:
+        before = 29
+        slow.sendall(ASKED[: before * len(ASKED) // MANY] + last)
+        sending = threading.Thread(target=slow.sendall, args=(b"x" * 200_000,))
+        sending.start()
+        serving.out.wait(r'"GET /medium\?last HTTP/1.1" 200')
+        sending.join()
+        with slow.makefile("rb") as file:
+            assert [read_response(file) for _ in range(before + 1)] == [MEDIUM] * (before + 1)
+            assert file.read() == b""
+
+
+@pytest.mark.parametrize("app", ["held_apps:app", "held_apps:wsgi"])
 def test_no_more_is_read_of_a_client_that_asks_on_and_does_not_read(tmp_path: Path, app: str) -> None:
     with serve(tmp_path, app, "-w", "1") as serving, slow_client(serving) as slow:
         asked = b"GET /medium HTTP/1.1\r\nHost: a\r\nX: %s\r\n\r\n" % (b"x" * 1000)

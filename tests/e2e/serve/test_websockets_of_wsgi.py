@@ -27,6 +27,13 @@ def serving(folder: Path, target: str, flags: str = PROFILES[0], *more: str) -> 
     return Serving(folder, target, "-w", "1", "-b", ANY_PORT, *flags.split(), *more)
 
 
+def stop_quietly(served: Serving) -> None:
+    served.send(signal.SIGTERM)
+    assert served.wait() == 0
+    complaints = [line for line in served.err.lines if "raised" in line or "Traceback" in line]
+    assert not complaints, served.err.text
+
+
 @pytest.mark.parametrize("flags", PROFILES)
 def test_messages_of_flask_sock_come_back(tmp_path: Path, flags: str) -> None:
     with serving(tmp_path, "websocket_flask:app", flags, "--access-logfile", "-") as served:
@@ -43,9 +50,7 @@ def test_messages_of_flask_sock_come_back(tmp_path: Path, flags: str) -> None:
                 client.recv(WAIT_SECONDS)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1000
         assert served.get("/").body == b"a page"
-        served.send(signal.SIGTERM)
-        assert served.wait() == 0
-        assert not [line for line in served.err.lines if "raised" in line or "Traceback" in line]
+        stop_quietly(served)
 
 
 @pytest.mark.parametrize("flags", PROFILES)
@@ -64,9 +69,7 @@ def test_events_of_flask_socketio_come_back(tmp_path: Path, flags: str, transpor
             client.emit("say", {"nr": nr})
         assert [heard.get(timeout=WAIT_SECONDS) for _ in range(10)] == [{"nr": nr} for nr in range(10)]
         client.disconnect()
-        served.send(signal.SIGTERM)
-        assert served.wait() == 0
-        assert not [line for line in served.err.lines if "raised" in line or "Traceback" in line]
+        stop_quietly(served)
 
 
 def test_tls_makes_no_difference_to_the_app(tmp_path: Path) -> None:

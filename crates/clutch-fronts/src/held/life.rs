@@ -29,6 +29,8 @@ pub(crate) enum Next {
     Cut,
     /// Close it: nothing runs on it.
     Close,
+    /// Close it after its last response: its client may be sending, and is read for a while.
+    Linger,
 }
 
 /// See the file's head.
@@ -110,7 +112,7 @@ impl Life {
     /// It has come back from a worker.
     pub(crate) fn returned(&mut self, news: News, now: Instant) -> Next {
         match news {
-            News::Gone => Next::Close,
+            News::Gone => Next::Linger,
             News::Lost(Lost { is_answering: true, .. }) => Next::Cut,
             News::Lost(_) => Next::Tell(StatusCode::BAD_GATEWAY),
             News::Unanswered(unanswered) => Next::Tell(unanswered.verdict.status),
@@ -227,7 +229,7 @@ mod tests {
             (back(&PLAIN[..9], true), Next::Wait, &PLAIN[..9]),
             (News::Taken(State::Sent, age), Next::Pass, PLAIN),
             (News::Taken(State::Idle, age), Next::Wait, b""),
-            (News::Gone, Next::Close, PLAIN),
+            (News::Gone, Next::Linger, PLAIN),
             (News::Unread(State::Sent, age), Next::Serve, PLAIN),
             (News::Unread(State::Idle, age), Next::Serve, b""),
             (lost(false), Next::Tell(StatusCode::BAD_GATEWAY), PLAIN),
@@ -248,7 +250,7 @@ mod tests {
             (News::Taken(State::Idle, age), Next::Close),
             (News::Taken(State::Sent, age), Next::Serve),
             (News::Unread(State::Idle, age), Next::Serve),
-            (News::Gone, Next::Close),
+            (News::Gone, Next::Linger),
         ] {
             let ((mut life, now), told) = (passed(), format!("{news:?}"));
             life.leave_later();
@@ -358,7 +360,7 @@ mod tests {
                         prop_assert!(!(leaves && next == Next::Wait), "it is to leave, and waits");
                         prop_assert_eq!(life.head_since().is_some(), answered < read);
                     }
-                    Next::Close | Next::Cut | Next::Tell(_) => break,
+                    Next::Close | Next::Linger | Next::Cut | Next::Tell(_) => break,
                 }
                 if next == Next::Serve {
                     break;

@@ -14,6 +14,7 @@ use clutch_wire::forked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::accept::Shortage;
@@ -21,6 +22,8 @@ use crate::account::figures::{Connected, Figures};
 
 /// Maximum time that a stop waits for a client which was told of the end to close its side.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+/// Maximum time that a client is read after the last response on its connection.
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// A connection, whatever its kind.
 pub(crate) struct Stream {
@@ -185,6 +188,13 @@ impl ConnectionLimit {
     pub(crate) async fn wait(&self) -> io::Result<OwnedSemaphorePermit> {
         self.0.clone().acquire_owned().await.map_err(io::Error::other)
     }
+}
+
+/// Takes what a client still sends, and throws it away, until it has closed, too, or its time is over. A socket closed on
+/// unread bytes is reset, and the client may lose the end of its response (RFC 9112, 9.6).
+pub(crate) async fn linger(mut io: impl AsyncRead + Unpin) {
+    // It is closed either way.
+    let _ = timeout(LINGER_MAX, tokio::io::copy(&mut io, &mut tokio::io::sink())).await;
 }
 
 /// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.

@@ -27,7 +27,7 @@ use crate::held::terms::Terms;
 use crate::net::accept::turn_away;
 use crate::net::connection::Unheard;
 use crate::net::peer::Peer;
-use crate::net::stream::{Begun, ConnectionPermit, Socket, Stream, socket_of, unwatched, watched};
+use crate::net::stream::{Begun, ConnectionPermit, Socket, Stream, linger, socket_of, unwatched, watched};
 
 /// Options of a front that workers cannot keep by themselves: its requests are dispatched one by one.
 pub(super) fn reasons_against(config: &ServeConfig, pool: &PoolConfig) -> Vec<&'static str> {
@@ -120,6 +120,13 @@ impl Connection<'_> {
                         return None;
                     }
                     next
+                }
+                Next::Linger => {
+                    tokio::select! {
+                        () = linger(socket) => {}
+                        () = permit.leave_insisted() => {}
+                    }
+                    return None;
                 }
                 Next::Close | Next::Cut | Next::Tell(_) => return None,
             };

@@ -329,7 +329,7 @@ impl Connection {
         self.shared.forget(py, self.place)
     }
 
-    /// Ends the connection for its client.
+    /// Ends the connection for its client, which may be sending: the front reads on for a while.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         {
             let state = self.state.lock();
@@ -337,7 +337,7 @@ impl Connection {
             if matches!(state.phase, Phase::Closed) {
                 return Ok(());
             }
-            state.socket.iter().for_each(|socket| sys::hang_up(socket.as_fd()));
+            state.socket.iter().for_each(|socket| sys::end_writing(socket.as_fd()));
         }
         self.close();
         self.shared.say(py, &ToFront::Gone { place: self.place })?;

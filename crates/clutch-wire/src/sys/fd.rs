@@ -86,6 +86,12 @@ pub fn hang_up(socket: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
+/// Tells the other end that nothing more is sent to it, whoever else has a copy of the socket.
+pub fn end_writing(socket: BorrowedFd<'_>) {
+    // The peer may have ended it already.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+}
+
 /// Tells whether the other end has closed a connection, or broken it, and left nothing to read.
 pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

@@ -6,6 +6,7 @@ With several threads there is one loop in each; every loop takes calls off the l
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import inspect
@@ -14,7 +15,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
@@ -39,6 +39,9 @@ try:
     import uvloop
 except ImportError:
     uvloop = None
+
+OTHERS_SECONDS = 0.1
+"""Time that a worker's other loops have to show their tasks, while the first waits."""
 
 
 class AsyncProfile:
@@ -92,7 +95,7 @@ def loop_factory(name: str) -> NewLoop:
     return uvloop.new_event_loop
 
 
-class Threads(ThreadPoolExecutor):
+class Threads(concurrent.futures.ThreadPoolExecutor):
     """If no more threads can be started, the running ones take the work; if there are none, it is refused."""
 
     def _adjust_thread_count(self) -> None:
@@ -329,12 +332,17 @@ class Loop:
         """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
         running = self.on_loop.get(call_id) or self._running_held(lambda _, call: call.id == call_id)
         try:
-            if wants_stacks:
-                self.link.tell_stacks(call_id, stack_of_task(running.who) if running is not None else "")
-                self.link.flush()
+            if wants_stacks and running is not None:
+                running.show(lambda task: self._tell_stacks(call_id, stack_of_task(task)))
+            elif wants_stacks:
+                self._tell_stacks(call_id)
         finally:
             if running is not None:
                 running.stop()
+
+    def _tell_stacks(self, call_id: int, text: str = "") -> None:
+        self.link.tell_stacks(call_id, text)
+        self.link.flush()
 
     def _stop(self, call_id: int, task: asyncio.Task[Any]) -> None:
         """Cancel the task of a call. Its slot is taken until the threads that it waits for have ended, too."""
@@ -349,9 +357,18 @@ class Loop:
             self.left_behind.pop(call.id, None)
 
     def _stacks(self) -> str:
-        tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
+        """Those of all loops, but for others that are blocked: what runs there is on the stack of its thread."""
+        asked = [loop._shown() for loop in self.others]
         threads = [threads.stacks() for threads in list(self.left_behind.values())]
-        return "\n".join(filter(None, [*threads, *map(stack_of_task, tasks)]))[:STACKS_MAX]
+        own = map(stack_of_task, list(self.running))
+        told = [one.result() for one in concurrent.futures.wait(asked, OTHERS_SECONDS).done]
+        return "\n".join(filter(None, [*threads, *own, *told]))[:STACKS_MAX]
+
+    def _shown(self) -> concurrent.futures.Future[str]:
+        """The stacks of this loop's tasks, read between their steps: see `Running.show`."""
+        shown: concurrent.futures.Future[str] = concurrent.futures.Future()
+        self._tell(lambda: shown.set_result("\n".join(map(stack_of_task, list(self.running)))))
+        return shown
 
     def is_held_up(self) -> bool | None:
         """Returns whether work that is to stop blocks the main thread's loop, so that a cancel does not reach it."""

@@ -145,6 +145,10 @@ class Running:
             self._is_told = True
             self._run_there(self._stop_if_there)
 
+    def show(self, tell: Callable[[Any], object]) -> None:
+        """Calls `tell(who)` between its steps: without a GIL, frames that run may be freed while they are looked at."""
+        self._run_there(lambda: tell(self.who))
+
     def _stop_if_there(self) -> None:
         if self._known.get(self._call.id) is self:  # or this would hit our code, or the clean-up of the user's
             self._stop_it(self._call.id, self.who)

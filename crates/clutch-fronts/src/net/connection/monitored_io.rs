@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
@@ -13,10 +13,7 @@ use tokio::time::Sleep;
 use super::framing::Framing;
 use super::watch::Watch;
 use crate::net::protocol::Protocol;
-use crate::net::stream::Io;
-
-/// Maximum time that a client may go on sending a request that was answered before it was whole.
-const LINGER_MAX: Duration = Duration::from_secs(2);
+use crate::net::stream::{Io, LINGER_MAX};
 
 /// A connection's socket, under TLS where that is spoken: what the client takes shows here alone.
 pub(crate) struct Metered {

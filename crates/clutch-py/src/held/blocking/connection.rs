@@ -386,13 +386,14 @@ impl Held {
         self.holder.channel.say(&ToFront::Back { place: self.place, bytes });
     }
 
+    /// Ends the connection for its client, which may be sending: the front reads on for a while.
     pub(super) fn end(&self) {
         // Its place may be that of another.
         if self.state.lock().is_taken {
             return;
         }
         if let Some(socket) = self.socket() {
-            sys::hang_up(socket.as_fd());
+            sys::end_writing(socket.as_fd());
         }
         self.close();
         self.holder.forget(self.place);
