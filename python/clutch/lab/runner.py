@@ -26,6 +26,8 @@ from clutch.lab.load import Load
 from clutch.lab.placing import Placed
 
 MEMORY_SECONDS_MIN = 0.1
+ORDER_SECONDS_MAX = 5.0
+"""Time to end in order for a runner that is told to end."""
 PACE_TURNS = 20_000
 STACK_SIGNAL = signal.SIGUSR1
 """Asks for the stack of this process."""
@@ -39,7 +41,7 @@ def main() -> None:
     # Who presses Ctrl-C means the lab, which ends this process in its way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Who ends the lab, or interrupts a measurement, does not want to wait for its end.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, terminated)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     orphans.adopt()
     # Before any other, so that it runs after all others: what is left by then has not ended by itself.
@@ -58,6 +60,19 @@ def main() -> None:
         said = str(error) if isinstance(error, Wrong | ClutchError) else f"{type(error).__name__}: {error}"
         say(answers, {"error": said, "notes": [note for note in notes if note != said]})
         raise SystemExit(1) from None
+
+
+def terminated(number: int, frame: object) -> None:
+    """End in order, but also where what is measured does not: a pool that is interrupted anywhere may wait for ever."""
+    late = threading.Timer(ORDER_SECONDS_MAX, end_at_once)
+    late.daemon = True
+    late.start()
+    sys.exit(128 + number)
+
+
+def end_at_once() -> None:
+    orphans.end_below()
+    os._exit(1)
 
 
 def tell_stacks(file: int) -> None:

@@ -35,6 +35,7 @@ GONE_SECONDS_MAX = 20.0
 MARK = "CLUTCH_TEST_MARK"
 CODE = """
 import os
+import threading
 
 def double(n=21):
     return 2 * n
@@ -44,6 +45,9 @@ async def double_async(n=21):
 
 def fail():
     raise LookupError("no such customer")
+
+def keep_up():  # its process waits for this thread at its end, for ever
+    threading.Thread(target=threading.Event().wait).start()
 
 def note(word="", file=""):
     out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -239,6 +243,15 @@ def test_nothing_is_left_of_a_runner_that_is_killed(peer: Peer, folder: Path) ->
     os.kill(trial.hello["pid"], signal.SIGKILL)
     trial.end()
     assert not left_of(folder, seen)
+
+
+def test_nothing_is_left_of_a_runner_whose_work_never_ends(folder: Path) -> None:
+    (peer,) = (one for one in registry.everyone() if one.name == "futures thread")
+    trial = contender(peer, Calls("peers_work", "keep_up"), "calls").start()
+    seen = set(watching.below(trial.hello["pid"]))
+    os.kill(trial.hello["pid"], signal.SIGTERM)
+    assert not left_of(folder, seen)
+    trial.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
