@@ -1,6 +1,7 @@
 //! Part of a worker's work for its app that needs no Python: pure machines and functions.
 
 pub mod forwarded;
+pub mod frames;
 pub mod http1;
 pub mod plain;
 pub mod response;

@@ -16,5 +16,8 @@ pub const LAST: Form = Form::new(Codec::Bytes, 2);
 /// A WebSocket message of text.
 pub const TEXT: Form = Form::new(Codec::Bytes, 3);
 
+/// A WebSocket's socket changes hands: see [`Lent`](websocket::Lent) and [`Back`](websocket::Back).
+pub const SOCKET: Form = Form::new(Codec::Bytes, 4);
+
 /// A WebSocket closes: its code, two bytes, and the reason, as text.
 pub const CLOSE: Form = Form::new(Codec::Bytes, FAREWELL | 1);

@@ -46,7 +46,7 @@ use self::tunnel::{AppSocket, First, Tunnel};
 use self::unanswered::Unanswered;
 use self::underscores::{Taken, Underscores};
 use self::validation::Refused;
-use self::websocket::{Handshake, Session};
+use self::websocket::{Handshake, Lending, Session};
 use crate::account::Fate;
 use crate::account::access::Record;
 use crate::account::figures::Figures;
@@ -59,7 +59,7 @@ use crate::codec::http::request_flag;
 use crate::config::{ByApp, Dispatch, ServeConfig, Timeout};
 use crate::held::holders::{HeldFigures, Holders};
 use crate::net::accept::{Accepting, Service, Shortage};
-use crate::net::connection::{Connections, Opened, Turn};
+use crate::net::connection::{Connections, Opened, SharedSocket, Turn};
 use crate::net::listen::Access;
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
@@ -417,12 +417,16 @@ impl App {
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
     ) -> Response<AppBody> {
-        let mut payload = Vec::with_capacity(512);
-        let flags = if handshake.is_some() { request_flag::WEBSOCKET } else { 0 };
-        self.put_head(&mut payload, head, &origin, flags);
         let pair = (self.is_wsgi() != Some(false)).then(AppSocket::pair).transpose();
         let Ok(pair) = pair else { return response::no_descriptor(self.name()) };
         let (socket, descriptor) = pair.unzip();
+        let bare = handshake.iter().filter(|_| socket.is_none()).find_map(|_| turn.connection().share());
+        let mut flags = if handshake.is_some() { request_flag::WEBSOCKET } else { 0 };
+        let lends = bare.is_some();
+        flags |= if lends { request_flag::LENDS } else { 0 };
+        let mut payload = Vec::with_capacity(512);
+        self.put_head(&mut payload, head, &origin, flags);
+        let descriptor = descriptor.or_else(|| bare.map(|copy| Arc::new(Descriptor::borrowed(copy))));
         let waited = origin.forwarded.waited;
         let asked = Asked { payload, has_input: false, waited, at_work: None, descriptor };
         let mut exchange = self.submit(head, asked);
@@ -447,7 +451,9 @@ impl App {
             (Some(answer), Some(upgrade), Some(handshake)) => {
                 exchange.head_came();
                 exchange.mark_endless();
-                self.open_websocket(upgrade, exchange, permit.clone());
+                let is_lent = lends && response::is_spoken_by_worker(&first);
+                let line = (turn.connection().take_shared(), is_lent.then(|| origin.peer.from.is_some()));
+                self.open_websocket(upgrade, exchange, permit.clone(), line);
                 handshake.granted(answer)
             }
             _ => response::of(first, exchange, self.silence(), self.name()),
@@ -463,7 +469,14 @@ impl App {
     }
 
     /// Keeps the place of its connection, which HTTP knows nothing of any more.
-    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, mut permit: ConnectionPermit) {
+    /// `shared`: its socket, if the worker has a copy of that. `lent`: it is used there, and whether it is of TCP.
+    fn open_websocket(
+        &self,
+        upgrade: OnUpgrade,
+        exchange: Exchange,
+        mut permit: ConnectionPermit,
+        (shared, lent): (Option<SharedSocket>, Option<bool>),
+    ) {
         let time = Duration::from_millis;
         let limits = websocket::SessionLimits {
             message_bytes_max: self.config.message_bytes_max,
@@ -472,7 +485,11 @@ impl App {
         };
         let flush = self.flush.clone();
         tokio::spawn(async move {
-            if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
+            if let (Some(socket), Some(is_tcp)) = (&shared, lent) {
+                if let Some(lending) = Lending::open(upgrade, exchange, limits, flush, (socket, is_tcp)).await {
+                    lending.run(&mut permit).await;
+                }
+            } else if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
                 session.run(&mut permit).await;
             }
         });
@@ -546,8 +563,11 @@ impl App {
 
     /// Serves a connection to its end, request by request. `head_since`: when the first bytes of its first head came.
     async fn serve_here(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit, head_since: Option<Instant>) {
-        let Stream { io, client, server, .. } = stream;
+        let Stream { io, client, server, descriptor, .. } = stream;
         let opened = self.connections.open(io, &permit);
+        if self.tls.is_none() {
+            opened.watch.is_on(descriptor);
+        }
         head_since.into_iter().for_each(|since| opened.head_since(since));
         let Opened { io, watch } = opened;
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);

@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
-use clutch_fronts::codec::websocket::{self, WINDOW};
+use clutch_fronts::codec::websocket::{self, Back, Lent, WINDOW};
 use clutch_fronts::config::{ConnectionConfig, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
@@ -44,6 +46,8 @@ impl House {
     fn with(pool: PoolConfig, serve: ServeConfig) -> House {
         let shape = Shape { profile: Profile::Async, workers: 1, threads: 1, tasks: 8 };
         let stage = Stage::new(PoolConfig { shape, ..pool });
+        let image = serde_json::json!({ "interface": "asgi" });
+        stage.driver.update_status(|status| status.image = image);
         let fronts = support::serve(&[&stage], "serve", Box::new(serve)).expect("fronts");
         House { stage, fronts }
     }
@@ -117,7 +121,8 @@ fn a_handshake_is_answered_when_the_app_accepts_and_not_before() {
     let call = worker.next_call();
     let (request, _) = RequestHead::read(&call.body).expect("a head");
     let line = request.line;
-    assert_eq!((line.flags, line.path, line.method), (request_flag::WEBSOCKET, &b"/chat"[..], "GET"));
+    let flags = request_flag::WEBSOCKET | request_flag::LENDS;
+    assert_eq!((line.flags, line.path, line.method), (flags, &b"/chat"[..], "GET"));
     accept(&mut worker, &call, &[("sec-websocket-protocol", "chat"), ("x-more", "yes"), ("connection", "close")]);
     let answer = client.head();
     assert_eq!(answer.status, 101);
@@ -216,6 +221,92 @@ fn a_client_is_asked_whether_it_is_there_and_cut_off_when_it_says_nothing() {
         "it says nothing"
     );
     assert!(client.rest().is_empty());
+}
+
+/// A conversation whose worker reads and writes the socket itself. `ahead`: what the client sends with its wish.
+fn lent(house: &House, worker: &mut Worker, ahead: &[u8]) -> (Client, Call, TcpStream) {
+    let mut client = house.asking("");
+    client.send(ahead);
+    let mut call = worker.next_call();
+    worker.give_credit(&call, WINDOW);
+    worker.say(&call, codec::HEAD, &head(response_flag::SPEAKS, 101, &[]));
+    assert_eq!(client.head().status, 101);
+    let (form, told) = worker.next_chunk(&call);
+    assert_eq!(form, codec::SOCKET);
+    let (terms, read) = Lent::read(&told).expect("its terms");
+    assert_eq!((terms.message_bytes_max, read), (MESSAGE_BYTES_MAX as u64, ahead));
+    let socket = TcpStream::from(call.descriptor.take().expect("the socket"));
+    (client, call, socket)
+}
+
+fn give_back(worker: &mut Worker, call: &Call, socket: TcpStream, back: Back<'_>) {
+    drop(socket);
+    worker.say(call, codec::SOCKET, &back.put());
+}
+
+const BACK: Back<'_> = Back { is_lost: false, is_unused: false, unsent: b"", unread: b"" };
+
+#[test]
+fn a_worker_speaks_with_the_client_itself_and_the_front_goes_on_where_it_stopped() {
+    let house = House::new();
+    let mut worker = house.stage.worker(8);
+    let (mut client, call, mut socket) = lent(&house, &mut worker, b"");
+    client.send(&frame(TEXT, b"to the worker"));
+    let mut read = [0; 64];
+    let count = socket.read(&mut read).expect("what the client has sent");
+    assert_eq!(read[..count], frame(TEXT, b"to the worker"));
+    let said = [&[0x81, 5][..], b"hello"].concat();
+    socket.write_all(&said[..3]).expect("a part of a frame");
+    client.send(&frame(TEXT, b"cut")[..7]);
+    let count = socket.read(&mut read).expect("a part of a frame");
+    give_back(&mut worker, &call, socket, Back { unsent: &said[3..], unread: &read[..count], ..BACK });
+    assert_eq!(heard(&mut client), (TEXT, b"hello".to_vec()));
+    client.send(&frame(TEXT, b"cut")[7..]);
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, b"cut".to_vec()));
+    worker.say(&call, codec::TEXT, b"as ever");
+    assert_eq!(heard(&mut client), (TEXT, b"as ever".to_vec()));
+    client.send(&frame(CLOSE, &closing(4000, "enough")));
+    assert_eq!(worker.next_chunk(&call), (codec::CLOSE, websocket::close(4000, "enough")));
+}
+
+#[test]
+fn what_came_ahead_of_a_socket_that_was_not_used_is_heard() {
+    let house = House::new();
+    let mut worker = house.stage.worker(8);
+    let (_client, call, socket) = lent(&house, &mut worker, &frame(TEXT, b"ahead"));
+    give_back(&mut worker, &call, socket, Back { is_unused: true, ..BACK });
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, b"ahead".to_vec()));
+}
+
+#[test]
+fn a_client_that_the_worker_has_lost_is_cut_off() {
+    let house = House::new();
+    let mut worker = house.stage.worker(8);
+    let (mut client, call, socket) = lent(&house, &mut worker, b"");
+    give_back(&mut worker, &call, socket, Back { is_lost: true, ..BACK });
+    assert_eq!(worker.next_chunk(&call), (codec::CLOSE, websocket::close(websocket::code::LOST, "")));
+    assert!(client.rest().is_empty());
+}
+
+#[test]
+fn a_worker_that_ends_with_a_socket_leaves_its_client_an_end() {
+    for worker_dies in [true, false] {
+        let house = House::new();
+        let mut worker = house.stage.worker(8);
+        let (mut client, call, socket) = lent(&house, &mut worker, b"");
+        drop(socket);
+        let code = match worker_dies {
+            true => {
+                drop(worker);
+                1011
+            }
+            false => {
+                worker.end(&call);
+                1000
+            }
+        };
+        assert_eq!(heard(&mut client), (CLOSE, closing(code, if worker_dies { "worker lost" } else { "" })));
+    }
 }
 
 #[test]

@@ -17,11 +17,22 @@ pub struct Descriptor {
     socket: Tracked,
     /// A worker that has not begun the work has a copy.
     left_behind: AtomicBool,
+    /// Whoever owns the connection tells the peer of its end.
+    is_borrowed: bool,
 }
 
 impl Descriptor {
     pub fn new(socket: OwnedFd) -> Descriptor {
-        Descriptor { socket: Tracked::new(socket), left_behind: AtomicBool::new(false) }
+        Descriptor::of(socket, false)
+    }
+
+    /// A copy of a connection's socket that lives on when the work has ended.
+    pub fn borrowed(socket: OwnedFd) -> Descriptor {
+        Descriptor::of(socket, true)
+    }
+
+    fn of(socket: OwnedFd, is_borrowed: bool) -> Descriptor {
+        Descriptor { socket: Tracked::new(socket), left_behind: AtomicBool::new(false), is_borrowed }
     }
 
     /// Duplicates the socket for a worker.
@@ -53,7 +64,7 @@ impl AsRawFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if self.was_left_behind() {
+        if self.was_left_behind() && !self.is_borrowed {
             sys::hang_up(self.as_fd());
         }
     }

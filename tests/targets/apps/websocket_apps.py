@@ -175,6 +175,22 @@ class Conversation:
         await self.send({"type": "websocket.send", "text": "now"})
         await self.echo_on()
 
+    async def greet(self) -> None:
+        """Speaks before its client, more than that takes at once, and closes behind it."""
+        await self.accept()
+        for nr in range(50):
+            await self.send({"type": "websocket.send", "text": f"{nr} " + "x" * 50_000})
+        await self.send({"type": "websocket.close", "code": 4001})
+
+    async def count(self) -> None:
+        """Hears nothing for as long as its test wants; then tells how much there was."""
+        await self.accept()
+        await self.meet("accepted")
+        count = 0
+        while (await self.receive()).get("text") != "end":
+            count += 1
+        await self.send({"type": "websocket.send", "text": str(count)})
+
     async def exit(self) -> None:
         """Raises, when it is told to, what ends a program."""
         await self.accept()

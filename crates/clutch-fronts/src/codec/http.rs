@@ -33,6 +33,8 @@ pub mod request_flag {
     pub const SECURE: u8 = 1;
     /// The client asks for a WebSocket.
     pub const WEBSOCKET: u8 = 2;
+    /// With it comes the client's socket, which the worker may use when it is told to.
+    pub const LENDS: u8 = 4;
 }
 
 /// Bytes of a response's head up to the end of its status: flags, status.
@@ -49,6 +51,8 @@ pub mod response_flag {
     pub const REASON: u8 = 2;
     /// The app's framework has told by which route it found what answers.
     pub const ROUTE: u8 = 4;
+    /// Of a WebSocket that is accepted: the worker has the socket, and waits for the word to use it.
+    pub const SPEAKS: u8 = 8;
 }
 
 /// An end of a connection: an address and a port, or the path of a unix socket and no port.

@@ -41,9 +41,91 @@ pub fn read_close(payload: &[u8]) -> (u16, &str) {
     }
 }
 
+/// To a worker: it reads and writes the socket itself that came with the request. Its client's bytes that were read already
+/// follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lent {
+    pub message_bytes_max: u64,
+    /// Maximum time that the client may take nothing of what is for it, in milliseconds.
+    pub write_ms: u64,
+    /// Interval between pings, and maximum time to answer one. 0: no pings.
+    pub ping_interval_ms: u64,
+    pub ping_timeout_ms: u64,
+}
+
+impl Lent {
+    pub fn put(&self, read: &[u8]) -> Vec<u8> {
+        let numbers = [self.message_bytes_max, self.write_ms, self.ping_interval_ms, self.ping_timeout_ms];
+        [numbers.map(u64::to_le_bytes).as_flattened(), read].concat()
+    }
+
+    /// None: it is no such payload.
+    pub fn read(payload: &[u8]) -> Option<(Lent, &[u8])> {
+        let (numbers, read) = payload.split_at_checked(32)?;
+        let (numbers, _) = numbers.as_chunks::<8>();
+        let [message_bytes_max, write_ms, ping_interval_ms, ping_timeout_ms] =
+            <[[u8; 8]; 4]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
+        Some((Lent { message_bytes_max, write_ms, ping_interval_ms, ping_timeout_ms }, read))
+    }
+}
+
+/// From a worker: it has let go of the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back<'a> {
+    /// The client is gone, or as good as gone: it has not taken anything, or answered a ping, in its time.
+    pub is_lost: bool,
+    /// It was not used: what came with [`Lent`] is unread, too.
+    pub is_unused: bool,
+    /// Bytes for the client that are not sent.
+    pub unsent: &'a [u8],
+    /// Bytes of the client, from the beginning of a frame on, that nobody has taken.
+    pub unread: &'a [u8],
+}
+
+impl<'a> Back<'a> {
+    pub fn put(&self) -> Vec<u8> {
+        let length = (self.unsent.len() as u64).to_le_bytes();
+        [&[u8::from(self.is_lost) | u8::from(self.is_unused) << 1], &length[..], self.unsent, self.unread].concat()
+    }
+
+    /// None: it is no such payload.
+    pub fn read(payload: &'a [u8]) -> Option<Back<'a>> {
+        let (flags, rest) = payload.split_first()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (unsent, unread) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        Some(Back { is_lost: flags & 1 != 0, is_unused: flags & 2 != 0, unsent, unread })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_socket_changes_hands_with_all_that_belongs_to_it(
+            numbers in any::<[u64; 4]>(),
+            (is_lost, is_unused) in any::<(bool, bool)>(),
+            unsent in prop::collection::vec(any::<u8>(), 0..50),
+            unread in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let [message_bytes_max, write_ms, ping_interval_ms, ping_timeout_ms] = numbers;
+            let lent = Lent { message_bytes_max, write_ms, ping_interval_ms, ping_timeout_ms };
+            let payload = lent.put(&unread);
+            prop_assert_eq!(Lent::read(&payload), Some((lent, &unread[..])));
+            let back = Back { is_lost, is_unused, unsent: &unsent, unread: &unread };
+            let payload = back.put();
+            prop_assert_eq!(Back::read(&payload), Some(back));
+        }
+
+        #[test]
+        fn a_payload_of_something_else_is_none(payload in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(Lent::read(&payload).is_some(), payload.len() >= 32);
+            let _ = Back::read(&payload);
+        }
+    }
 
     #[test]
     fn an_end_comes_back_as_it_went() {

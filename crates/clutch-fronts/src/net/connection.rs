@@ -36,6 +36,7 @@ use self::monitored_io::Metered;
 pub(crate) use self::timeouts::Limits;
 use self::turn::Paced;
 pub(crate) use self::turn::Turn;
+pub(crate) use self::watch::SharedSocket;
 use self::watch::Watch;
 use crate::account::access::{AccessLog, Record, Recorded};
 use crate::account::figures::{End, Figures};

@@ -73,6 +73,12 @@ pub(super) fn accepted(first: &Part) -> Option<Response<AppBody>> {
     (answer.status() == StatusCode::SWITCHING_PROTOCOLS).then_some(answer)
 }
 
+/// Whether the worker that accepts a WebSocket reads and writes its socket itself.
+pub(super) fn is_spoken_by_worker(first: &Part) -> bool {
+    let Part::Chunk(payload) = first else { return false };
+    payload.form == HEAD && payload.body().first().is_some_and(|flags| flags & response_flag::SPEAKS != 0)
+}
+
 /// Head, whether the body is whole, and the body or its first part. None: the worker wrote what is no response.
 fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     let inline = Bytes::from(payload.inline);

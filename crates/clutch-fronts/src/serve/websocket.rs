@@ -4,6 +4,8 @@
 //! app takes them. What is ready together is written together. The library keeps the protocol; it reads and writes only
 //! what is there.
 
+mod lending;
+
 use std::future::{Future, poll_fn};
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal};
 use clutch_wire::{Codec, Failure, Form};
@@ -33,6 +35,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext};
 use tungstenite::{Error, Message, Utf8Bytes};
 
+pub(super) use self::lending::Lending;
 use super::body::{AppBody, bytes_of};
 use super::response;
 use crate::codec::http::credit_of;
@@ -131,6 +134,8 @@ enum SessionEnd {
 /// The bytes of a connection.
 struct SessionIo {
     io: Box<dyn Io>,
+    /// What a worker has not sent goes before all else.
+    unsent: Bytes,
     /// The client has taken something since this was looked at, or said something.
     went: bool,
     came: bool,
@@ -158,14 +163,30 @@ impl Read for NonBlockingIo<'_, '_> {
     }
 }
 
+impl NonBlockingIo<'_, '_> {
+    fn write_unsent(&mut self) -> io::Result<()> {
+        while !self.line.unsent.is_empty() {
+            let count = now(Pin::new(&mut self.line.io).poll_write(self.context, &self.line.unsent))?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.line.unsent.advance(count);
+            self.line.went = true;
+        }
+        Ok(())
+    }
+}
+
 impl Write for NonBlockingIo<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_unsent()?;
         let count = now(Pin::new(&mut self.line.io).poll_write(self.context, bytes))?;
         self.line.went = true;
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.write_unsent()?;
         now(Pin::new(&mut self.line.io).poll_flush(self.context))
     }
 }
@@ -246,20 +267,30 @@ impl Session {
         flush: Arc<Notify>,
     ) -> Option<Session> {
         let parts = downcast::<TokioIo<Guarded>>(upgrade.await.ok()?).ok()?;
-        let config = WebSocketConfig::default()
-            .read_buffer_size(READ_BYTES)
-            .write_buffer_size(WRITE_BYTES)
-            .max_message_size(Some(limits.message_bytes_max))
-            .max_frame_size(Some(limits.message_bytes_max));
-        let protocol = WebSocketContext::from_partially_read(parts.read_buf.to_vec(), Role::Server, Some(config));
-        let line = SessionIo { io: parts.io.into_inner().unguarded(), went: false, came: false };
+        let protocol = protocol_from(parts.read_buf.to_vec(), &limits);
+        Some(Session::new(parts.io.into_inner().unguarded(), protocol, exchange, limits, flush))
+    }
+
+    fn new(
+        io: Box<dyn Io>,
+        protocol: WebSocketContext,
+        exchange: Exchange,
+        limits: SessionLimits,
+        flush: Arc<Notify>,
+    ) -> Session {
+        let line = SessionIo { io, unsent: Bytes::new(), went: false, came: false };
         let (is_full, is_dirty, stalled) = (false, false, None);
         let heartbeat = limits.ping.map(|(interval, patience)| Heartbeat::new(interval, patience));
-        Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat })
+        Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat }
     }
 
     pub(super) async fn run(mut self, permit: &mut ConnectionPermit) {
         let end = poll_fn(|context| self.poll(context)).await;
+        self.end(end, permit).await;
+    }
+
+    /// Tells both sides of the end, as far as they do not know.
+    async fn end(mut self, end: SessionEnd, permit: &mut ConnectionPermit) {
         let told = match &end {
             SessionEnd::Tell { .. } => None,
             SessionEnd::Told { code, reason } => Some((*code, reason.as_str())),
@@ -441,7 +472,8 @@ impl Session {
         match end {
             SessionEnd::Tell { code, reason } => self.say_close(code, reason).await,
             SessionEnd::Broken(code) => self.say_close(code, String::new()).await,
-            SessionEnd::Told { .. } | SessionEnd::Lost => {}
+            SessionEnd::Told { .. } => self.answer_close().await,
+            SessionEnd::Lost => {}
         }
         let heard = async {
             match is_broken {
@@ -455,6 +487,15 @@ impl Session {
         }
         // It is closed either way.
         let _ = self.line.io.shutdown().await;
+    }
+
+    /// The client's close frame is answered before its end is read, which may be there.
+    async fn answer_close(&mut self) {
+        poll_fn(|context| match self.protocol.flush(&mut NonBlockingIo { line: &mut self.line, context }) {
+            Err(error) if is_blocked(&error) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
     }
 
     async fn say_close(&mut self, code: u16, reason: String) {
@@ -488,6 +529,16 @@ impl Session {
         let mut bytes = [0; 4096];
         while matches!(self.line.io.read(&mut bytes).await, Ok(count) if count > 0) {}
     }
+}
+
+/// `read`: bytes of the client that were read before.
+fn protocol_from(read: Vec<u8>, limits: &SessionLimits) -> WebSocketContext {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .write_buffer_size(WRITE_BYTES)
+        .max_message_size(Some(limits.message_bytes_max))
+        .max_frame_size(Some(limits.message_bytes_max));
+    WebSocketContext::from_partially_read(read, Role::Server, Some(config))
 }
 
 fn told_by(frame: Option<CloseFrame>) -> SessionEnd {

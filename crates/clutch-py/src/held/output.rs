@@ -133,6 +133,12 @@ impl Output {
         }
     }
 
+    /// All that is not sent.
+    pub(super) fn unsent(&self, py: Python<'_>) -> Vec<u8> {
+        let all: Vec<&[u8]> = self.pieces.iter().map(|piece| piece.bytes(py)).collect();
+        all.concat().split_off(self.sent)
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Output::default();
     }

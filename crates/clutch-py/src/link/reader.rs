@@ -342,7 +342,11 @@ impl Reader {
                 Kind::Chunk => {
                     let payload = received.payload().unwrap_or_else(|error| link_broke(&error));
                     let more = frame.head.flags & flag::MORE != 0;
-                    waits.extend(self.streams.event(py, id, |stream| stream.take(payload, more)));
+                    let mut is_aside = false;
+                    waits.extend(self.streams.event(py, id, |stream| is_aside = stream.take(payload, more)));
+                    if is_aside {
+                        self.streams.tell_aside(py, id);
+                    }
                 }
                 Kind::Channel => self.take_channel(py, descriptor),
                 Kind::Stacks => self.answer_stacks(py, frame.head),

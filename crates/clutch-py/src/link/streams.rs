@@ -8,7 +8,7 @@ use std::time::Duration;
 use clutch_wire::forked::Moment;
 use clutch_wire::frame::STREAM_WINDOW;
 use clutch_wire::sync::{Condvar, Mutex};
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Codec, Form, Payload};
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -22,6 +22,9 @@ type Table = FxHashMap<u64, Stream>;
 
 /// Called when endless work is to end, before those who wait are woken.
 pub type OnEnding = Arc<dyn Fn(Python<'_>) -> PyResult<()> + Send + Sync>;
+
+/// Called with a payload that is no input.
+pub type OnAside = Arc<dyn Fn(Python<'_>, &Payload) -> PyResult<()> + Send + Sync>;
 
 /// Stream in either direction.
 #[derive(Default)]
@@ -44,6 +47,8 @@ pub struct Stream {
     ending: bool,
     on_ending: Option<OnEnding>,
     listener: Option<Py<PyAny>>,
+    /// Whom a payload of this form is for, which is no input.
+    aside: Option<(Form, OnAside)>,
     /// Waits of coroutines, which end when something has come.
     waiters: Vec<Py<NativeFuture>>,
     /// Last chunk, which waits for the end of its work to go with it.
@@ -85,8 +90,8 @@ impl Stream {
         (self.on_ending.clone(), std::mem::take(&mut self.waiters))
     }
 
-    /// Input has arrived; `more`: it is a piece of a value.
-    pub fn take(&mut self, piece: Payload, more: bool) {
+    /// Input has arrived; `more`: it is a piece of a value. Returns whether the last is no input: see [`Streams::take_aside`].
+    pub fn take(&mut self, piece: Payload, more: bool) -> bool {
         self.gone |= piece.form.is_farewell();
         let whole = match self.partial.take() {
             Some(mut partial) => {
@@ -98,8 +103,13 @@ impl Stream {
         match whole.form.codec {
             Codec::Empty => {}
             _ if more => self.partial = Some(whole),
-            _ => self.input.push_back(whole),
+            _ => {
+                let is_aside = self.aside.as_ref().is_some_and(|(form, _)| *form == whole.form);
+                self.input.push_back(whole);
+                return is_aside;
+            }
         }
+        false
     }
 }
 
@@ -200,6 +210,23 @@ impl Streams {
             end_waits(py, waiters);
             Ok(())
         })
+    }
+
+    // ---- what is no input
+
+    /// Calls `on_aside(payload)` for the first payload of this form that comes.
+    pub fn take_aside(&self, id: u64, form: Form, on_aside: OnAside) {
+        self.with(id, |stream| stream.aside = Some((form, on_aside)));
+    }
+
+    /// Such a payload has come last.
+    pub fn tell_aside(&self, py: Python<'_>, id: u64) {
+        let come = self.with(id, |stream| Some((stream.aside.take()?.1, stream.input.pop_back()?)));
+        if let Some((on_aside, payload)) = come.flatten()
+            && let Err(error) = on_aside(py, &payload)
+        {
+            error.write_unraisable(py, None);
+        }
     }
 
     // ---- its last chunk

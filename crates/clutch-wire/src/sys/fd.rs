@@ -107,12 +107,21 @@ pub fn has_bytes(socket: BorrowedFd<'_>) -> bool {
     rustix::net::recv(socket, &mut [0u8; 1][..], flags).is_ok_and(|(count, _)| count > 0)
 }
 
+/// Copies the descriptor with this number.
+///
+/// # Errors
+///
+/// It is not open, or no further one is left. Whoever asks knows that the number is not somebody else's by now.
+pub fn copy_of(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the number is only used for this call, which copies it or fails.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 { Err(io::Error::last_os_error()) } else { Ok(adopt(copy)) }
+}
+
 /// A socket that this process was handed over by number, listening already; the number stays its owner's.
 pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
     let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is not a listening socket"));
-    // SAFETY: the number is only used for this call, which copies it or fails.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    let socket = if copy < 0 { return Err(missing()) } else { adopt(copy) };
+    let socket = copy_of(fd).map_err(|_| missing())?;
     // Looked at before anything is changed: the flags are the original's too, and that may be a pipe of our own.
     if !rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(false) {
         return Err(missing());

@@ -139,6 +139,7 @@ class Loop:
         self.flushing = False
         self.served = profile.served
         self.holders: list[_core.Holder] = []
+        self.lines: list[_core.Lines] = []
         self.held: dict[asyncio.Task[None], _core.HeldRequest] = {}
         """Requests of connections that the worker holds, by their tasks."""
 
@@ -160,6 +161,8 @@ class Loop:
                 self.link.on_stacks(self._stacks)
                 if self.is_only and self._starts_eagerly():
                     self.link.on_channel(self._hold)
+                if self.is_only and self.served is not None:
+                    self._take_lines()
                 await self._wait_for_others()
                 if not terms:
                     ready()
@@ -176,7 +179,7 @@ class Loop:
         # What lives on each loop has its end, whatever another's takes; this loop runs tools for the others meanwhile.
         joined = (asyncio.to_thread(other.join) for other in others)
         await asyncio.gather(*joined, *([life.stop()] if life is not None else []))
-        for source in (self.link, *self.holders):
+        for source in (self.link, *self.holders, *self.lines):
             self.loop.remove_reader(source.fileno())
         self.is_serving = False
         self.executor.shutdown()
@@ -312,6 +315,12 @@ class Loop:
             self._ended(task)
         else:
             self._has_ended(call, task)
+
+    def _take_lines(self) -> None:
+        """Read and write the sockets of WebSockets here that fronts lend."""
+        lines = _core.Lines(self.link, self.loop)
+        self.lines.append(lines)
+        self.loop.add_reader(lines.fileno(), lines)
 
     def _running_held(self, is_it: Callable[[asyncio.Task[None], _core.AdoptedRequest], bool]) -> Running | None:
         """The first of these requests for which that holds, among those that the pool knows."""

@@ -1,12 +1,15 @@
 //! State that the tasks of one connection share, and the loop that drives the connection to its end.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::Notify;
 
@@ -33,6 +36,25 @@ pub(crate) struct Watch {
     pub(super) spent: Notify,
     /// Work of its requests that has not ended, whether or not somebody waits for it.
     pub(crate) at_work: Arc<AtomicU32>,
+    /// The socket right under HTTP, where nothing stands between them: open as long as a request is answered.
+    bare: OnceLock<RawFd>,
+    /// A worker has a copy of it, too.
+    shared: Mutex<Option<SharedSocket>>,
+}
+
+/// A copy of a connection's socket. Dropped, it ends the connection, whoever else has a copy.
+pub(crate) struct SharedSocket(OwnedFd);
+
+impl SharedSocket {
+    pub(crate) fn copy(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+}
+
+impl Drop for SharedSocket {
+    fn drop(&mut self) {
+        sys::hang_up(self.0.as_fd());
+    }
 }
 
 impl Watch {
@@ -50,7 +72,28 @@ impl Watch {
             last_line: Mutex::default(),
             spent: Notify::new(),
             at_work: Arc::default(),
+            bare: OnceLock::new(),
+            shared: Mutex::default(),
         })
+    }
+
+    /// Nothing stands between HTTP and this socket.
+    pub(crate) fn is_on(&self, socket: RawFd) {
+        let _ = self.bare.set(socket);
+    }
+
+    /// A copy of that socket, for a worker. Only while a request of HTTP/1 is answered.
+    pub(crate) fn share(&self) -> Option<OwnedFd> {
+        let bare = *self.bare.get()?;
+        let shared = SharedSocket(sys::copy_of(bare).ok()?);
+        let copy = sys::copy_of(bare).ok()?;
+        *self.shared.lock() = Some(shared);
+        Some(copy)
+    }
+
+    /// The socket of which a worker has a copy: whoever takes it ends the connection.
+    pub(crate) fn take_shared(&self) -> Option<SharedSocket> {
+        self.shared.lock().take()
     }
 
     pub(super) fn came_with(&self, targets: Vec<(u64, RawTarget)>) {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use clutch_fronts::app::response::{Head, Response};
 use clutch_fronts::app::websocket::{Action, WebSocket};
-use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
+use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag, response_flag};
 use clutch_fronts::codec::websocket::WINDOW;
+use clutch_fronts::codec::{CLOSE, HEAD, SOCKET};
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Failure, Payload};
 use pyo3::exceptions::PyRuntimeError;
@@ -25,6 +26,7 @@ use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
 use crate::handlers::routes;
+use crate::held::{Line, Lines};
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 use crate::link::native_future::{NativeFuture, running_loop};
@@ -53,6 +55,8 @@ pub struct Request {
     state: Mutex<RequestState>,
     /// The machine of a WebSocket. Then `state` has only the response that denies it.
     websocket: Option<Mutex<WebSocket>>,
+    /// Its socket, where the front lends it.
+    line: Option<Arc<Line>>,
 }
 
 impl AppRequest for Request {
@@ -66,6 +70,8 @@ impl AppRequest for Request {
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
         let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
+        let lent = frame.descriptor.take().filter(|_| head.line.flags & request_flag::LENDS != 0);
+        let line = lent.and_then(|socket| Lines::lend(link, id, socket));
         let has_body = !has_input && websocket.is_none();
         let state = RequestState {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
@@ -78,7 +84,7 @@ impl AppRequest for Request {
         };
         link.get().streams.open_exchange(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
         let request =
-            Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket };
+            Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket, line };
         let request = Bound::new(py, request)?;
         let receive = Bound::new(py, Receive(Asked::of(&request)))?;
         let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
@@ -125,6 +131,7 @@ impl AppRequest for Request {
     }
 
     fn close(&self, py: Python<'_>) {
+        self.give_back(py);
         self.link.get().streams.close(py, self.id);
         // It may hold what holds this.
         let scope = self.state.lock().scope.take();
@@ -179,7 +186,8 @@ impl Request {
             });
             (heard.unwrap_or_else(|| machine.receive(|| None, true)), machine.due())
         };
-        if let Some(credit) = due {
+        let due = due.map(|credit| self.line.as_ref().map_or(credit, |line| line.took(credit)));
+        if let Some(credit) = due.filter(|credit| *credit > 0) {
             link.sender.put_credit(self.id, credit);
             self.link.get().flusher.flush_soon(py)?;
         }
@@ -348,26 +356,54 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
         let is_open = machine.lock().is_open();
-        let payload = |form, bytes: &[u8]| Ok(codec::raw(&link.sender.regions, form, bytes)?);
+        let is_lent = this.line.as_ref().is_some_and(|line| line.is_lent());
+        let payload = |form, bytes: &[u8]| match is_lent {
+            true => Ok(Payload::new(form, bytes.to_vec())),
+            false => Ok(codec::raw(&link.sender.regions, form, bytes)?),
+        };
         let said = websocket::said_by(kind, message, is_open, payload)?;
         let said = said.ok_or_else(|| misuse(format!("{kind} is not allowed for a WebSocket")))?;
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);
         match deed.map_err(|wrong| websocket::raised(wrong, kind))? {
             Action::Nothing => Ok(true),
-            Action::Open(head) => Request::open(slf, &head),
-            Action::Send(payload) => this.put(py, &payload),
+            Action::Open(head) => Request::open(slf, head),
+            Action::Send(payload) => this.say(py, &payload),
             Action::Start => this.start(message).map(|()| true),
             Action::Body => Request::body(slf, message),
         }
     }
 
+    /// Says something in an open conversation, or its end. Returns whether the app may go on at once.
+    fn say(&self, py: Python<'_>, payload: &Payload) -> PyResult<bool> {
+        let Some(line) = &self.line else { return self.put(py, payload) };
+        if matches!(payload.form, CLOSE | HEAD) {
+            self.give_back(py);
+            return self.put(py, payload);
+        }
+        match line.send(py, payload.form, payload.body())? {
+            Some(has_room) => Ok(has_room),
+            None => self.put(py, &codec::raw(&self.link.get().sender.regions, payload.form, payload.body())?),
+        }
+    }
+
+    /// The front has the socket again, if it was lent.
+    fn give_back(&self, py: Python<'_>) {
+        let given = self.line.as_ref().map_or(Ok(()), |line| line.give_back(py, false));
+        given.unwrap_or_else(|error| error.write_unraisable(py, None));
+    }
+
     /// The conversation begins: the client may speak.
-    fn open(slf: &Bound<'_, Request>, head: &Payload) -> PyResult<bool> {
+    fn open(slf: &Bound<'_, Request>, mut head: Payload) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
+        if let Some(line) = this.line.clone() {
+            line.promise();
+            head.inline.first_mut().into_iter().for_each(|flags| *flags |= response_flag::SPEAKS);
+            link.streams.take_aside(this.id, SOCKET, Arc::new(move |py, payload| line.begin(py, payload)));
+        }
         link.sender.put_credit(this.id, WINDOW);
-        let has_room = this.put(py, head)?;
+        let has_room = this.put(py, &head)?;
         let request = slf.clone().unbind();
         if link.streams.mark_endless(this.id, Some(Arc::new(move |py| request.get().restart(py)))) {
             this.restart(py)?;
@@ -380,6 +416,7 @@ impl Request {
     fn restart(&self, py: Python<'_>) -> PyResult<()> {
         let last = self.websocket.as_ref().and_then(|websocket| websocket.lock().restart());
         if let Some(payload) = last {
+            self.give_back(py);
             self.link.get().sender.put_chunk(self.id, &payload)?;
             self.link.get().flush(py)?;
         }
@@ -405,6 +442,9 @@ impl Waits for Request {
     }
 
     fn has_room(&self) -> bool {
+        if let Some(line) = self.line.as_ref().filter(|line| line.is_lent()) {
+            return line.has_room();
+        }
         let room = self.link.get().streams.with(self.id, |stream| stream.credit > 0 || stream.is_left());
         room.unwrap_or(true)
     }

@@ -1,0 +1,383 @@
+//! A WebSocket whose socket the front has lent to this worker while it is open: messages cross no process between the client
+//! and the app.
+//!
+//! The front grants the handshake and closes the conversation. What a client sends beside messages, pings and pongs, and
+//! whatever goes wrong, sends the socket back to it, with what is unread and unsent.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_fronts::app::frames::{self, Frames, Read};
+use clutch_fronts::codec::SOCKET;
+use clutch_fronts::codec::http::credit_of;
+use clutch_fronts::codec::websocket::{Back, Lent, WINDOW};
+use clutch_wire::forked::Tracked;
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys::Interests;
+use clutch_wire::{Form, Payload};
+use pyo3::prelude::*;
+use rustix::net::RecvFlags;
+
+use super::front::{JOINED_BYTES_MAX, READ_BYTES};
+use super::lines::Lines;
+use super::output::Output;
+use crate::codec;
+use crate::handlers::held::Content;
+use crate::link::WorkerLink;
+use crate::link::native_future::NativeFuture;
+
+/// What the front allows the client.
+struct Terms {
+    write: Duration,
+    /// Interval between pings, and maximum time to answer one.
+    ping: Option<(Duration, Duration)>,
+    pinged: Instant,
+    /// Since when an answer is waited for.
+    asked: Option<Instant>,
+}
+
+impl Terms {
+    fn of(lent: &Lent) -> Terms {
+        let [write, interval, timeout] =
+            [lent.write_ms, lent.ping_interval_ms, lent.ping_timeout_ms].map(Duration::from_millis);
+        let (ping, now) = ((interval > Duration::ZERO).then_some((interval, timeout)), Instant::now());
+        Terms { write, ping, pinged: now, asked: None }
+    }
+
+    /// Whether a ping is due. The answer of a client that is not read does not come, but a peer that is gone shows when it is
+    /// written to.
+    fn pings(&mut self, now: Instant, is_read: bool) -> bool {
+        let Some((interval, _)) = self.ping else { return false };
+        let is_due = now.saturating_duration_since(self.pinged) >= interval;
+        let pings = is_due && (self.asked.is_none() || !is_read);
+        if pings {
+            (self.pinged, self.asked) = (now, is_read.then_some(now));
+        }
+        pings
+    }
+
+    /// A ping has had no answer in its time.
+    fn is_silent(&self, now: Instant) -> bool {
+        let over = |(asked, (_, patience))| now.saturating_duration_since(asked) >= patience;
+        self.asked.zip(self.ping).is_some_and(over)
+    }
+
+    /// How often to look.
+    fn look(&self) -> Duration {
+        let (interval, patience) = self.ping.unwrap_or((self.write, self.write));
+        (self.write.min(interval).min(patience) / 4).clamp(Duration::from_millis(20), Duration::from_secs(1))
+    }
+}
+
+struct State {
+    /// None: the front has it again.
+    socket: Option<Tracked>,
+    /// The front waits for its way back.
+    is_promised: bool,
+    /// None: the word to use it has not come.
+    terms: Option<Terms>,
+    interests: Interests,
+    frames: Frames,
+    /// Of a frame that is not whole.
+    input: Vec<u8>,
+    output: Output,
+    is_unsent: bool,
+    /// Credit of messages that the app has not taken.
+    ahead: u32,
+}
+
+/// See the file's head.
+pub(crate) struct Line {
+    link: Py<WorkerLink>,
+    /// Of the work that is the conversation.
+    id: u64,
+    token: u32,
+    lines: Arc<Lines>,
+    state: Mutex<State>,
+}
+
+impl Line {
+    pub(super) fn new(link: Py<WorkerLink>, id: u64, (lines, token): (Arc<Lines>, u32), socket: OwnedFd) -> Line {
+        let state = State {
+            socket: Some(Tracked::new(socket)),
+            is_promised: false,
+            terms: None,
+            interests: Interests::NONE,
+            frames: Frames::new(0),
+            input: Vec::new(),
+            output: Output::default(),
+            is_unsent: false,
+            ahead: 0,
+        };
+        Line { link, id, token, lines, state: Mutex::new(state) }
+    }
+
+    /// The app has accepted, and the front is told that this worker waits for the socket.
+    pub(crate) fn promise(&self) {
+        self.state.lock().is_promised = true;
+    }
+
+    /// The front has done with it.
+    pub(crate) fn begin(self: &Arc<Self>, py: Python<'_>, payload: &Payload) -> PyResult<()> {
+        let Some((lent, read)) = Lent::read(payload.body()) else { return Ok(()) };
+        let look = {
+            let mut state = self.state.lock();
+            if state.socket.is_none() {
+                return Ok(());
+            }
+            state.frames = Frames::new(usize::try_from(lent.message_bytes_max).unwrap_or(usize::MAX));
+            self.lines.keep(self.token, self.clone());
+            self.watch(&mut state, Interests::READS);
+            state.terms.insert(Terms::of(&lent)).look()
+        };
+        self.lines.look_each(py, look)?;
+        self.take_in(py, &mut read.to_vec(), false)?;
+        self.flush(py)
+    }
+
+    /// Without memory to watch it, it is found to be silent.
+    fn watch(&self, state: &mut State, interests: Interests) {
+        let Some(socket) = &state.socket else { return };
+        if self.lines.poller.change(socket.as_fd(), u64::from(self.token), state.interests, interests).is_ok() {
+            state.interests = interests;
+        }
+    }
+
+    /// It is read as long as the app takes what comes, and the client what is for it: of a client that sends pings, that is
+    /// answers.
+    fn rewatch(&self, state: &mut State, writes: bool) {
+        if state.terms.is_some() {
+            let reads = state.ahead < WINDOW && state.output.has_room();
+            self.watch(state, Interests { reads, writes });
+        }
+    }
+
+    // ---- from the client
+
+    /// Something has come, or there is room. `is_ended`: its client sends nothing more.
+    pub(super) fn turn(self: &Arc<Self>, py: Python<'_>, arena: &mut Vec<u8>, is_ended: bool) -> PyResult<()> {
+        if self.state.lock().interests.writes {
+            self.flush(py)?;
+        }
+        arena.clear();
+        arena.reserve(READ_BYTES);
+        let read = {
+            let mut state = self.state.lock();
+            let Some(socket) = state.socket.as_ref().filter(|_| state.interests.reads) else { return Ok(()) };
+            let read = rustix::net::recv(socket.as_fd(), rustix::buffer::spare_capacity(arena), RecvFlags::DONTWAIT);
+            // Told once, it is to be read to its end.
+            if is_ended || arena.len() == arena.capacity() {
+                let _ = self.lines.poller.tell_again(socket.as_fd(), u64::from(self.token), state.interests);
+            }
+            if read.is_ok()
+                && let Some(terms) = &mut state.terms
+            {
+                terms.asked = None;
+            }
+            read
+        };
+        match read {
+            Ok((1.., _)) => self.take_in(py, arena, true),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            // The front finds the same.
+            _ => self.give_back(py, false),
+        }
+    }
+
+    /// Takes in what was read. `at_once`: who waits for it goes on before this returns.
+    fn take_in(self: &Arc<Self>, py: Python<'_>, bytes: &mut [u8], at_once: bool) -> PyResult<()> {
+        let mut messages = Vec::new();
+        let (is_judged, answers) = {
+            let mut state = self.state.lock();
+            if state.socket.is_none() {
+                return Ok(());
+            }
+            let mut input = std::mem::take(&mut state.input);
+            let is_begun = !input.is_empty();
+            if is_begun {
+                input.extend_from_slice(bytes);
+            }
+            let come = if is_begun { &mut input[..] } else { &mut *bytes };
+            let (mut at, mut answers, mut is_judged) = (0, false, false);
+            loop {
+                let (read, count) = state.frames.read(&mut come[at..]);
+                match read {
+                    Read::Message(form, bytes) => messages.push(Payload::new(form, bytes.to_vec())),
+                    Read::Joined(form, bytes) => messages.push(Payload::new(form, bytes)),
+                    Read::Ping(payload) => {
+                        state.output.put(frames::pong(payload), Content::Slice(&[]));
+                        answers = true;
+                    }
+                    Read::Nothing => {}
+                    Read::More => break,
+                    Read::Other => {
+                        is_judged = true;
+                        break;
+                    }
+                }
+                at += count;
+            }
+            match is_begun {
+                true => drop(input.drain(..at)),
+                false => input.extend_from_slice(&bytes[at..]),
+            }
+            state.input = input;
+            state.ahead += messages.iter().map(|message| credit_of(message.bytes_total())).sum::<u32>();
+            let writes = state.interests.writes;
+            self.rewatch(&mut state, writes);
+            (is_judged, answers)
+        };
+        if answers {
+            self.send_later(py)?;
+        }
+        if !messages.is_empty() {
+            let streams = &self.link.get().streams;
+            let waits = streams.event(py, self.id, |stream| stream.input.extend(messages));
+            let go_on = if at_once { NativeFuture::end_now } else { NativeFuture::end_soon };
+            waits.iter().for_each(|wait| go_on(wait.bind(py)));
+        }
+        if is_judged { self.give_back(py, false) } else { Ok(()) }
+    }
+
+    /// The app has taken messages of this cost. Returns what of it the front has to give back credit for.
+    pub(crate) fn took(&self, cost: u32) -> u32 {
+        let mut state = self.state.lock();
+        let own = cost.min(state.ahead);
+        state.ahead -= own;
+        if !state.interests.reads {
+            let writes = state.interests.writes;
+            self.rewatch(&mut state, writes);
+        }
+        cost - own
+    }
+
+    // ---- to the client
+
+    /// Returns whether the app may send more at once; none: the front has the socket, and is to be told.
+    pub(crate) fn send(self: &Arc<Self>, py: Python<'_>, form: Form, content: &[u8]) -> PyResult<Option<bool>> {
+        let (has_room, is_much) = {
+            let mut state = self.state.lock();
+            if state.socket.is_none() {
+                return Ok(None);
+            }
+            let is_joined = content.len() <= JOINED_BYTES_MAX;
+            let mut head = Vec::with_capacity(16 + if is_joined { content.len() } else { 0 });
+            frames::put_head(&mut head, form, content.len());
+            state.output.put(head, Content::Slice(content));
+            (state.output.has_room(), state.output.is_much())
+        };
+        if is_much {
+            self.flush(py)?
+        } else {
+            self.send_later(py)?
+        }
+        Ok(Some(has_room || self.has_room()))
+    }
+
+    fn send_later(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        let was_unsent = std::mem::replace(&mut self.state.lock().is_unsent, true);
+        if was_unsent { Ok(()) } else { self.lines.send_later(py, self.clone()) }
+    }
+
+    /// Sends without Python what can be sent so.
+    pub(super) fn send_early(&self) {
+        let mut state = self.state.lock();
+        let State { socket, output, terms: Some(_), .. } = &mut *state else { return };
+        if output.goes_early() {
+            socket.iter().for_each(|socket| output.send_early(socket.as_fd()));
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        state.socket.is_none() || state.output.has_room()
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        self.state.lock().socket.is_some()
+    }
+
+    /// Sends what there is room for.
+    pub(super) fn flush(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        let (is_gone, had_room, has_room) = {
+            let mut state = self.state.lock();
+            state.is_unsent = false;
+            if state.terms.is_none() || self.link.get().is_in_copy() {
+                return Ok(());
+            }
+            let had_room = state.output.has_room();
+            let State { socket, output, .. } = &mut *state;
+            let Some(socket) = socket else { return Ok(()) };
+            let is_gone = output.go_on(py, socket.as_fd()).is_err();
+            let is_empty = output.is_empty();
+            self.rewatch(&mut state, !is_empty);
+            (is_gone, had_room, state.output.has_room())
+        };
+        if is_gone {
+            return self.give_back(py, true);
+        }
+        if !had_room && has_room {
+            self.link.get().streams.wake(py, self.id);
+        }
+        Ok(())
+    }
+
+    // ---- the end
+
+    /// Looks whether the client is there, and takes what is for it.
+    pub(super) fn look(self: &Arc<Self>, py: Python<'_>, arena: &mut Vec<u8>) -> PyResult<()> {
+        let now = Instant::now();
+        let is_silent =
+            |state: &State| state.interests.reads && state.terms.as_ref().is_some_and(|terms| terms.is_silent(now));
+        let may_be_silent = is_silent(&self.state.lock());
+        if may_be_silent {
+            // Its answer may have come while this loop was busy.
+            self.turn(py, arena, false)?;
+        }
+        let (is_lost, pings) = {
+            let mut state = self.state.lock();
+            let (is_lost, since, is_read) = (is_silent(&state), state.output.since(), state.interests.reads);
+            let Some(terms) = &mut state.terms else { return Ok(()) };
+            let is_stuck = since.is_some_and(|since| now.saturating_duration_since(since) >= terms.write);
+            let pings = terms.pings(now, is_read);
+            if pings {
+                state.output.put(frames::ping(), Content::Slice(&[]));
+            }
+            (is_lost || is_stuck, pings)
+        };
+        match (is_lost, pings) {
+            (true, _) => self.give_back(py, true),
+            (false, true) => self.flush(py),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Gives the socket back, once. `is_lost`: its client is gone, or as good as gone.
+    pub(crate) fn give_back(&self, py: Python<'_>, is_lost: bool) -> PyResult<()> {
+        let (socket, back) = {
+            let mut state = self.state.lock();
+            if state.socket.is_none() {
+                return Ok(());
+            }
+            self.watch(&mut state, Interests::NONE);
+            let begun = std::mem::replace(&mut state.frames, Frames::new(0)).into_begun();
+            let unread = [begun, std::mem::take(&mut state.input)].concat();
+            let unsent = state.output.unsent(py);
+            let is_unused = state.terms.take().is_none();
+            state.output.clear();
+            let back = Back { is_lost, is_unused, unsent: &unsent, unread: &unread }.put();
+            (state.socket.take(), state.is_promised.then_some(back))
+        };
+        self.lines.forget(self.token);
+        drop(socket);
+        let (link, Some(back)) = (self.link.get(), back) else { return Ok(()) };
+        if link.is_in_copy() {
+            return Ok(());
+        }
+        link.sender.put_chunk(self.id, &codec::raw(&link.sender.regions, SOCKET, &back)?)?;
+        link.flush(py)?;
+        link.streams.wake(py, self.id);
+        Ok(())
+    }
+}
