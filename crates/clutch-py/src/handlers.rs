@@ -7,6 +7,7 @@ mod batch;
 mod by_value;
 mod connection;
 mod connections;
+pub mod early;
 mod functions;
 pub mod http;
 mod job;
@@ -18,6 +19,7 @@ pub mod held;
 pub mod kinds;
 pub mod names;
 pub mod outcome;
+pub mod output;
 pub mod routes;
 pub mod types;
 

@@ -5,17 +5,10 @@ mod adopted;
 mod blocking;
 mod channel;
 mod connection;
-mod early;
 mod front;
 mod holder;
-mod line;
-mod lines;
-mod output;
 mod pace;
 mod shared;
 
 pub use self::blocking::hold_in_slots;
 pub use self::holder::Holder;
-pub(crate) use self::line::Line;
-pub(crate) use self::lines::Lines;
-pub use self::lines::PyLines;

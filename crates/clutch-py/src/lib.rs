@@ -36,13 +36,15 @@ mod _core {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
+    use crate::handlers::asgi::PyLines;
+    #[pymodule_export]
     use crate::handlers::asgi::held::{AdoptedRequest, HeldRequest};
     #[pymodule_export]
     use crate::handlers::outcome::CallFailed;
     #[pymodule_export]
     use crate::handlers::{Descriptor, JobChannel, StartResponse, share_state};
     #[pymodule_export]
-    use crate::held::{Holder, PyLines, hold_in_slots};
+    use crate::held::{Holder, hold_in_slots};
     #[pymodule_export]
     use crate::link::WorkerLink;
     #[pymodule_export]

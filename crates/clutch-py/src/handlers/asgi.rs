@@ -3,6 +3,8 @@
 mod awaiting;
 pub mod held;
 mod late_heads;
+mod line;
+mod lines;
 mod messages;
 mod request;
 pub mod scope;
@@ -10,6 +12,7 @@ mod websocket;
 
 use pyo3::prelude::*;
 
+pub use self::lines::PyLines;
 pub use self::request::Request;
 pub use self::scope::share_state;
 use super::handler::{Eager, Prepared};

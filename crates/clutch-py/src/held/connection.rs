@@ -22,14 +22,14 @@ use rustix::net::RecvFlags;
 use smallvec::SmallVec;
 
 use super::adopted::{self, Settled, settle};
-use super::front::{Front, Passed, READ_BYTES, REST_WAIT};
-use super::output::Output;
+use super::front::{Front, Passed, REST_WAIT};
 use super::shared::{Member, Shared};
 use crate::handlers::asgi::held::{Given, HeldRequest};
 use crate::handlers::asgi::scope::{self, Own};
 use crate::handlers::held::{Client, Content, Ended, Then, Wanted, status_of};
 use crate::handlers::names;
 use crate::handlers::outcome::outcome_of;
+use crate::handlers::output::{Output, READ_BYTES};
 
 /// Bytes of further requests that are read while one is answered; then no more are, until it is.
 const AHEAD_BYTES_MAX: usize = 64 << 10;

@@ -12,17 +12,8 @@ use clutch_fronts::held::message::Settings;
 /// Token of the channel in a poller, which is no place.
 pub(super) const CHANNEL: u64 = u64::MAX - 1;
 
-/// Bytes that are read at a time.
-pub(super) const READ_BYTES: usize = 16 << 10;
-
 /// A client has so long to send the rest of a request; then the front waits for it.
 pub(super) const REST_WAIT: Duration = Duration::from_millis(50);
-
-/// Content up to so many bytes is sent with what is before it as one piece; beyond, it is not copied.
-pub(super) const JOINED_BYTES_MAX: usize = 16 << 10;
-
-/// A client that takes fewer bytes in a while has taken none.
-pub(super) const TAKEN_BYTES_MIN: usize = 1024;
 
 /// Interval at which connections are looked at whose client is slow.
 pub(super) const LOOK: Duration = Duration::from_secs(1);

@@ -14,11 +14,11 @@ use pyo3::types::PySet;
 
 use super::channel::Channel;
 use super::connection::Connection;
-use super::early::Unsent;
 use super::front::{CHANNEL, Front, Passed};
 use super::pace::Pace;
 use super::shared::{Member, Shared};
 use crate::handlers::asgi::scope;
+use crate::handlers::early::Unsent;
 use crate::handlers::http::App;
 use crate::serving::EagerStarter;
 use crate::worker::Worker;

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::sys;
 
+use crate::handlers::early::UNSENT_MAX;
+
 /// Time that the requests which are taken at a time may need.
 const TURN: Duration = Duration::from_millis(2);
-
-/// Responses that are there wait for others so long at most.
-pub(super) const UNSENT_MAX: Duration = Duration::from_millis(1);
 
 /// Of each request's time, so much counts towards the mean.
 const WEIGHT: u64 = 8;

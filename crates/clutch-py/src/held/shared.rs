@@ -13,9 +13,9 @@ use pyo3::types::PySet;
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
-use super::early::Unsent;
 use super::front::{Front, LOOK, RECORDS_WAIT, REST_WAIT};
 use super::pace::Pace;
+use crate::handlers::early::Unsent;
 use crate::handlers::http::App;
 use crate::serving::EagerStarter;
 use crate::worker::Worker;

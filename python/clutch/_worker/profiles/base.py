@@ -117,7 +117,7 @@ class Running:
         call: _core.Call | _core.AdoptedRequest,
         who: Any,
         stop_it: Callable[[int, Any], object],
-        run_there: Callable[[Callable[[], None]], object],
+        run_there: Callable[[Callable[[], object]], object],
         interrupted: type[BaseException],
         is_user_code: bool = True,
     ) -> None:

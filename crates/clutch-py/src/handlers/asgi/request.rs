@@ -20,13 +20,13 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
 use super::late_heads::{self, LateHead};
+use super::line::Line;
 use super::messages::{dict_of, header_lines, http_request, item};
 use super::{scope, websocket};
 use crate::codec;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
 use crate::handlers::routes;
-use crate::held::{Line, Lines};
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 use crate::link::native_future::{NativeFuture, running_loop};
@@ -71,7 +71,7 @@ impl AppRequest for Request {
         let scope = scope::asgi(py, &app.template, &head)?;
         let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
         let lent = frame.descriptor.take().filter(|_| head.line.flags & request_flag::LENDS != 0);
-        let line = lent.and_then(|socket| Lines::lend(link, id, socket));
+        let line = lent.and_then(|socket| Line::lend(link, id, socket));
         let has_body = !has_input && websocket.is_none();
         let state = RequestState {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),

@@ -19,9 +19,10 @@ use rustix::net::RecvFlags;
 
 use super::state::{Blocking, Held, Next, State};
 use crate::handlers::held::{Ended, Wanted};
+use crate::handlers::output::READ_BYTES;
 use crate::handlers::wsgi;
 use crate::held::adopted::{Settled, settle};
-use crate::held::front::{Front, Passed, READ_BYTES};
+use crate::held::front::{Front, Passed};
 use crate::link::beside::Ready;
 use crate::link::sender::ThreadCpu;
 

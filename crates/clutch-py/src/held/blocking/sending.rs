@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use super::slow::{Left, Rest, SLOT_PATIENCE};
 use super::state::{Held, Next, State};
 use crate::handlers::held::{Client, Content, Ended, Then, status_of};
+use crate::handlers::output::JOINED_BYTES_MAX;
 use crate::held::adopted::{self, Settled};
-use crate::held::front::JOINED_BYTES_MAX;
 
 impl Held {
     /// Sends a whole response, or its end. What a slow client leaves is sent beside the slots.

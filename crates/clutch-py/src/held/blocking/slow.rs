@@ -10,7 +10,7 @@ use clutch_wire::forked::Tracked;
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::sys::{self, Interests, Poller};
 
-use crate::held::front::TAKEN_BYTES_MIN;
+use crate::handlers::output::TAKEN_BYTES_MIN;
 
 /// A slot waits so long for a client before it leaves the rest to the thread.
 pub(super) const SLOT_PATIENCE: Duration = Duration::from_millis(20);

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::slow::Slow;
 use crate::handlers::http::App;
 use crate::held::channel::Channel;
-use crate::held::early::Unsent;
+use crate::handlers::early::Unsent;
 use crate::held::front::Front;
 use crate::held::pace::Pace;
 use crate::link::WorkerLink;

@@ -1,6 +1,5 @@
 //! The WebSockets of one event loop whose sockets this worker has.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,22 +10,36 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::early::Unsent;
-use super::line::Line;
+use crate::handlers::early::Unsent;
 use crate::link::WorkerLink;
 
 /// Those of this worker.
 static OF_WORKER: OnceLock<Arc<Lines>> = OnceLock::new();
 
+/// A WebSocket, to those that it shares the loop with.
+pub(super) trait Lent: Send + Sync {
+    /// Something has come, or there is room. `is_ended`: its client sends nothing more.
+    fn turn(&self, py: Python<'_>, arena: &mut Vec<u8>, is_ended: bool) -> PyResult<()>;
+
+    /// Sends what there is room for.
+    fn flush(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Sends without Python what can be sent so.
+    fn send_early(&self);
+
+    /// Looks whether the client is there, and takes what is for it.
+    fn look(&self, py: Python<'_>, arena: &mut Vec<u8>) -> PyResult<()>;
+}
+
 /// See the file's head.
-pub(crate) struct Lines {
+pub(super) struct Lines {
     link: Py<WorkerLink>,
     event_loop: Py<PyAny>,
     pub(super) poller: Poller,
-    lines: Mutex<FxHashMap<u32, Arc<Line>>>,
+    lines: Mutex<FxHashMap<u32, Arc<dyn Lent>>>,
     next: AtomicU32,
     /// Those with something to send when this turn of the loop is over. Made for the first.
-    unsent: OnceLock<Arc<Unsent<Arc<Line>>>>,
+    unsent: OnceLock<Arc<Unsent<Arc<dyn Lent>>>>,
     /// That will be done: now, or soon.
     will_send: AtomicBool,
     /// Room for what clients send, kept from one turn to the next.
@@ -37,14 +50,14 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The front lends this socket to work that may use it. None: nobody waits for such sockets here.
-    pub(crate) fn lend(link: &Bound<'_, WorkerLink>, id: u64, socket: OwnedFd) -> Option<Arc<Line>> {
+    /// Those of this worker, and the next token. None: it takes no sockets.
+    pub(super) fn of_worker() -> Option<(Arc<Lines>, u32)> {
         let lines = OF_WORKER.get()?.clone();
         let token = lines.next.fetch_add(1, Ordering::Relaxed);
-        Some(Arc::new(Line::new(link.clone().unbind(), id, (lines, token), socket)))
+        Some((lines, token))
     }
 
-    pub(super) fn keep(&self, token: u32, line: Arc<Line>) {
+    pub(super) fn keep(&self, token: u32, line: Arc<dyn Lent>) {
         self.lines.lock().insert(token, line);
     }
 
@@ -59,7 +72,7 @@ impl Lines {
         }
         let mut tokens = Vec::new();
         self.poller.wait_for(&mut tokens, Some(Duration::ZERO), TOKENS_MAX)?;
-        let come: Vec<(Arc<Line>, bool)> = {
+        let come: Vec<(Arc<dyn Lent>, bool)> = {
             let lines = self.lines.lock();
             let of = |token: &u64| Some((lines.get(&(*token as u32))?.clone(), *token & ENDED != 0));
             tokens.iter().filter_map(of).collect()
@@ -85,8 +98,8 @@ impl Lines {
     }
 
     /// A line has something to send: when the turn is over, or that of the loop.
-    pub(super) fn send_later(self: &Arc<Self>, py: Python<'_>, line: Arc<Line>) -> PyResult<()> {
-        self.unsent.get_or_init(|| Unsent::watched(|line: &Arc<Line>| line.send_early())).push(line);
+    pub(super) fn send_later(self: &Arc<Self>, py: Python<'_>, line: Arc<dyn Lent>) -> PyResult<()> {
+        self.unsent.get_or_init(|| Unsent::watched(|line: &Arc<dyn Lent>| line.send_early())).push(line);
         if self.will_send.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -167,7 +180,7 @@ impl LookAtAll {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         let lines = &self.0;
         lines.has_timer.store(false, Ordering::Relaxed);
-        let all: Vec<Arc<Line>> = lines.lines.lock().values().cloned().collect();
+        let all: Vec<Arc<dyn Lent>> = lines.lines.lock().values().cloned().collect();
         let looked = lines.with_arena(|arena| all.iter().try_for_each(|line| line.look(py, arena)));
         if all.is_empty() { looked } else { looked.and(lines.look_later(py)) }
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::sys;
 
-use super::pace::UNSENT_MAX;
+/// What is there waits for more so long at most.
+pub const UNSENT_MAX: Duration = Duration::from_millis(1);
 
 /// Looks without anything to send after which the thread sleeps until it is woken.
 const LOOKS_MAX: u32 = 50;
@@ -19,7 +20,7 @@ const LOOK_MAX: Duration = UNSENT_MAX.saturating_mul(6);
 const WANTED_LOOK: Duration = Duration::from_secs(10);
 
 /// Connections with something to send.
-pub(super) struct Unsent<T> {
+pub struct Unsent<T> {
     waiting: Mutex<Waiting<T>>,
     is_asleep: Mutex<bool>,
     woken: Condvar,
@@ -39,7 +40,7 @@ impl<T> Default for Waiting<T> {
 
 impl<T: Clone + Send + 'static> Unsent<T> {
     /// `send_early`: sends of one what can be sent without Python.
-    pub(super) fn watched(send_early: fn(&T)) -> Arc<Unsent<T>> {
+    pub fn watched(send_early: fn(&T)) -> Arc<Unsent<T>> {
         let (waiting, is_asleep, woken) = (Mutex::default(), Mutex::default(), Condvar::new());
         let unsent = Arc::new(Unsent { waiting, is_asleep, woken });
         let watched = Arc::downgrade(&unsent);
@@ -48,7 +49,7 @@ impl<T: Clone + Send + 'static> Unsent<T> {
         unsent
     }
 
-    pub(super) fn push(&self, connection: T) {
+    pub fn push(&self, connection: T) {
         let is_first = {
             let mut waiting = self.waiting.lock();
             waiting.connections.push(connection);
@@ -61,11 +62,11 @@ impl<T: Clone + Send + 'static> Unsent<T> {
         }
     }
 
-    pub(super) fn take(&self) -> Vec<T> {
+    pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.waiting.lock()).connections
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.waiting.lock().connections.is_empty()
     }
 

@@ -9,8 +9,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use super::front::{JOINED_BYTES_MAX, TAKEN_BYTES_MIN};
-use crate::handlers::held::Content;
+use super::held::Content;
+
+/// Bytes that are read of a client at a time.
+pub const READ_BYTES: usize = 16 << 10;
+
+/// Content up to so many bytes is sent with what is before it as one piece; beyond, it is not copied.
+pub const JOINED_BYTES_MAX: usize = 16 << 10;
+
+/// A client that takes fewer bytes in a while has taken none.
+pub const TAKEN_BYTES_MIN: usize = 1024;
 
 /// Bytes that may wait while the app goes on.
 const ROOM_BYTES: usize = 256 << 10;
@@ -37,7 +45,7 @@ impl Piece {
 
 /// What waits for a client.
 #[derive(Default)]
-pub(super) struct Output {
+pub struct Output {
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece that are sent.
     sent: usize,
@@ -48,25 +56,25 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.waiting < ROOM_BYTES
     }
 
-    pub(super) fn is_much(&self) -> bool {
+    pub fn is_much(&self) -> bool {
         self.waiting >= MUCH_BYTES
     }
 
     /// Since when the client has taken next to nothing of what waits.
-    pub(super) fn since(&self) -> Option<Instant> {
+    pub fn since(&self) -> Option<Instant> {
         self.since
     }
 
     /// Adds bytes, and then content.
-    pub(super) fn put(&mut self, mut bytes: Vec<u8>, content: Content<'_, '_>) {
+    pub fn put(&mut self, mut bytes: Vec<u8>, content: Content<'_, '_>) {
         let given = content.bytes();
         self.waiting += bytes.len() + given.len();
         let is_joined = given.len() <= JOINED_BYTES_MAX;
@@ -87,7 +95,7 @@ impl Output {
     }
 
     /// Sends as much as there is room for. An error: the client is gone.
-    pub(super) fn go_on(&mut self, py: Python<'_>, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn go_on(&mut self, py: Python<'_>, socket: BorrowedFd<'_>) -> io::Result<()> {
         while self.waiting > 0 {
             let count = send(socket, py, &self.pieces, self.sent)?;
             if count == 0 {
@@ -101,12 +109,12 @@ impl Output {
     }
 
     /// Whether [`Output::send_early`] has something to send.
-    pub(super) fn goes_early(&self) -> bool {
+    pub fn goes_early(&self) -> bool {
         self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Own(_)))
     }
 
     /// Sends of a single piece that is not Python's what there is room for, without Python. Whoever comes after goes on.
-    pub(super) fn send_early(&mut self, socket: BorrowedFd<'_>) {
+    pub fn send_early(&mut self, socket: BorrowedFd<'_>) {
         let [Piece::Own(bytes)] = self.pieces.make_contiguous() else { return };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // What is wrong with the socket is found then.
@@ -134,12 +142,12 @@ impl Output {
     }
 
     /// All that is not sent.
-    pub(super) fn unsent(&self, py: Python<'_>) -> Vec<u8> {
+    pub fn unsent(&self, py: Python<'_>) -> Vec<u8> {
         let all: Vec<&[u8]> = self.pieces.iter().map(|piece| piece.bytes(py)).collect();
         all.concat().split_off(self.sent)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Output::default();
     }
 }

@@ -5,13 +5,13 @@
 //! whatever goes wrong, sends the socket back to it, with what is unread and unsent.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use clutch_fronts::app::frames::{self, Frames, Read};
 use clutch_fronts::codec::SOCKET;
 use clutch_fronts::codec::http::credit_of;
-use clutch_fronts::codec::websocket::{Back, Lent, WINDOW};
+use clutch_fronts::codec::websocket::{self, Back, WINDOW};
 use clutch_wire::forked::Tracked;
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys::Interests;
@@ -19,11 +19,10 @@ use clutch_wire::{Form, Payload};
 use pyo3::prelude::*;
 use rustix::net::RecvFlags;
 
-use super::front::{JOINED_BYTES_MAX, READ_BYTES};
-use super::lines::Lines;
-use super::output::Output;
+use super::lines::{Lent, Lines};
 use crate::codec;
 use crate::handlers::held::Content;
+use crate::handlers::output::{JOINED_BYTES_MAX, Output, READ_BYTES};
 use crate::link::WorkerLink;
 use crate::link::native_future::NativeFuture;
 
@@ -38,7 +37,7 @@ struct Terms {
 }
 
 impl Terms {
-    fn of(lent: &Lent) -> Terms {
+    fn of(lent: &websocket::Lent) -> Terms {
         let [write, interval, timeout] =
             [lent.write_ms, lent.ping_interval_ms, lent.ping_timeout_ms].map(Duration::from_millis);
         let (ping, now) = ((interval > Duration::ZERO).then_some((interval, timeout)), Instant::now());
@@ -88,17 +87,21 @@ struct State {
 }
 
 /// See the file's head.
-pub(crate) struct Line {
+pub struct Line {
     link: Py<WorkerLink>,
     /// Of the work that is the conversation.
     id: u64,
     token: u32,
     lines: Arc<Lines>,
     state: Mutex<State>,
+    /// Itself, for those that call it later.
+    this: Weak<Line>,
 }
 
 impl Line {
-    pub(super) fn new(link: Py<WorkerLink>, id: u64, (lines, token): (Arc<Lines>, u32), socket: OwnedFd) -> Line {
+    /// The front lends this socket to work that may use it. None: nobody waits for such sockets here.
+    pub fn lend(link: &Bound<'_, WorkerLink>, id: u64, socket: OwnedFd) -> Option<Arc<Line>> {
+        let (lines, token) = Lines::of_worker()?;
         let state = State {
             socket: Some(Tracked::new(socket)),
             is_promised: false,
@@ -110,33 +113,34 @@ impl Line {
             is_unsent: false,
             ahead: 0,
         };
-        Line { link, id, token, lines, state: Mutex::new(state) }
+        let (link, state) = (link.clone().unbind(), Mutex::new(state));
+        Some(Arc::new_cyclic(|this| Line { link, id, token, lines, state, this: this.clone() }))
     }
 
     /// The app has accepted, and the front is told that this worker waits for the socket.
-    pub(crate) fn promise(&self) {
+    pub fn promise(&self) {
         self.state.lock().is_promised = true;
     }
 
     /// The front has done with it.
-    pub(crate) fn begin(self: &Arc<Self>, py: Python<'_>, payload: &Payload) -> PyResult<()> {
-        let Some((lent, read)) = Lent::read(payload.body()) else { return Ok(()) };
-        let look = {
+    pub fn begin(&self, py: Python<'_>, payload: &Payload) -> PyResult<()> {
+        let Some((lent, read)) = websocket::Lent::read(payload.body()) else { return Ok(()) };
+        let (look, is_watched) = {
             let mut state = self.state.lock();
             if state.socket.is_none() {
                 return Ok(());
             }
             state.frames = Frames::new(usize::try_from(lent.message_bytes_max).unwrap_or(usize::MAX));
-            self.lines.keep(self.token, self.clone());
+            self.this.upgrade().into_iter().for_each(|this| self.lines.keep(self.token, this));
             self.watch(&mut state, Interests::READS);
-            state.terms.insert(Terms::of(&lent)).look()
+            (state.terms.insert(Terms::of(&lent)).look(), state.interests.reads)
         };
         self.lines.look_each(py, look)?;
         self.take_in(py, &mut read.to_vec(), false)?;
-        self.flush(py)
+        // Without memory to watch it the front goes on.
+        if is_watched { self.flush(py) } else { self.give_back(py, false) }
     }
 
-    /// Without memory to watch it, it is found to be silent.
     fn watch(&self, state: &mut State, interests: Interests) {
         let Some(socket) = &state.socket else { return };
         if self.lines.poller.change(socket.as_fd(), u64::from(self.token), state.interests, interests).is_ok() {
@@ -155,38 +159,8 @@ impl Line {
 
     // ---- from the client
 
-    /// Something has come, or there is room. `is_ended`: its client sends nothing more.
-    pub(super) fn turn(self: &Arc<Self>, py: Python<'_>, arena: &mut Vec<u8>, is_ended: bool) -> PyResult<()> {
-        if self.state.lock().interests.writes {
-            self.flush(py)?;
-        }
-        arena.clear();
-        arena.reserve(READ_BYTES);
-        let read = {
-            let mut state = self.state.lock();
-            let Some(socket) = state.socket.as_ref().filter(|_| state.interests.reads) else { return Ok(()) };
-            let read = rustix::net::recv(socket.as_fd(), rustix::buffer::spare_capacity(arena), RecvFlags::DONTWAIT);
-            // Told once, it is to be read to its end.
-            if is_ended || arena.len() == arena.capacity() {
-                let _ = self.lines.poller.tell_again(socket.as_fd(), u64::from(self.token), state.interests);
-            }
-            if read.is_ok()
-                && let Some(terms) = &mut state.terms
-            {
-                terms.asked = None;
-            }
-            read
-        };
-        match read {
-            Ok((1.., _)) => self.take_in(py, arena, true),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
-            // The front finds the same.
-            _ => self.give_back(py, false),
-        }
-    }
-
     /// Takes in what was read. `at_once`: who waits for it goes on before this returns.
-    fn take_in(self: &Arc<Self>, py: Python<'_>, bytes: &mut [u8], at_once: bool) -> PyResult<()> {
+    fn take_in(&self, py: Python<'_>, bytes: &mut [u8], at_once: bool) -> PyResult<()> {
         let mut messages = Vec::new();
         let (is_judged, answers) = {
             let mut state = self.state.lock();
@@ -241,7 +215,7 @@ impl Line {
     }
 
     /// The app has taken messages of this cost. Returns what of it the front has to give back credit for.
-    pub(crate) fn took(&self, cost: u32) -> u32 {
+    pub fn took(&self, cost: u32) -> u32 {
         let mut state = self.state.lock();
         let own = cost.min(state.ahead);
         state.ahead -= own;
@@ -255,7 +229,7 @@ impl Line {
     // ---- to the client
 
     /// Returns whether the app may send more at once; none: the front has the socket, and is to be told.
-    pub(crate) fn send(self: &Arc<Self>, py: Python<'_>, form: Form, content: &[u8]) -> PyResult<Option<bool>> {
+    pub fn send(&self, py: Python<'_>, form: Form, content: &[u8]) -> PyResult<Option<bool>> {
         let (has_room, is_much) = {
             let mut state = self.state.lock();
             if state.socket.is_none() {
@@ -275,86 +249,25 @@ impl Line {
         Ok(Some(has_room || self.has_room()))
     }
 
-    fn send_later(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+    fn send_later(&self, py: Python<'_>) -> PyResult<()> {
         let was_unsent = std::mem::replace(&mut self.state.lock().is_unsent, true);
-        if was_unsent { Ok(()) } else { self.lines.send_later(py, self.clone()) }
+        let this = self.this.upgrade().filter(|_| !was_unsent);
+        this.map_or(Ok(()), |this| self.lines.send_later(py, this))
     }
 
-    /// Sends without Python what can be sent so.
-    pub(super) fn send_early(&self) {
-        let mut state = self.state.lock();
-        let State { socket, output, terms: Some(_), .. } = &mut *state else { return };
-        if output.goes_early() {
-            socket.iter().for_each(|socket| output.send_early(socket.as_fd()));
-        }
-    }
-
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         let state = self.state.lock();
         state.socket.is_none() || state.output.has_room()
     }
 
-    pub(crate) fn is_lent(&self) -> bool {
+    pub fn is_lent(&self) -> bool {
         self.state.lock().socket.is_some()
-    }
-
-    /// Sends what there is room for.
-    pub(super) fn flush(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        let (is_gone, had_room, has_room) = {
-            let mut state = self.state.lock();
-            state.is_unsent = false;
-            if state.terms.is_none() || self.link.get().is_in_copy() {
-                return Ok(());
-            }
-            let had_room = state.output.has_room();
-            let State { socket, output, .. } = &mut *state;
-            let Some(socket) = socket else { return Ok(()) };
-            let is_gone = output.go_on(py, socket.as_fd()).is_err();
-            let is_empty = output.is_empty();
-            self.rewatch(&mut state, !is_empty);
-            (is_gone, had_room, state.output.has_room())
-        };
-        if is_gone {
-            return self.give_back(py, true);
-        }
-        if !had_room && has_room {
-            self.link.get().streams.wake(py, self.id);
-        }
-        Ok(())
     }
 
     // ---- the end
 
-    /// Looks whether the client is there, and takes what is for it.
-    pub(super) fn look(self: &Arc<Self>, py: Python<'_>, arena: &mut Vec<u8>) -> PyResult<()> {
-        let now = Instant::now();
-        let is_silent =
-            |state: &State| state.interests.reads && state.terms.as_ref().is_some_and(|terms| terms.is_silent(now));
-        let may_be_silent = is_silent(&self.state.lock());
-        if may_be_silent {
-            // Its answer may have come while this loop was busy.
-            self.turn(py, arena, false)?;
-        }
-        let (is_lost, pings) = {
-            let mut state = self.state.lock();
-            let (is_lost, since, is_read) = (is_silent(&state), state.output.since(), state.interests.reads);
-            let Some(terms) = &mut state.terms else { return Ok(()) };
-            let is_stuck = since.is_some_and(|since| now.saturating_duration_since(since) >= terms.write);
-            let pings = terms.pings(now, is_read);
-            if pings {
-                state.output.put(frames::ping(), Content::Slice(&[]));
-            }
-            (is_lost || is_stuck, pings)
-        };
-        match (is_lost, pings) {
-            (true, _) => self.give_back(py, true),
-            (false, true) => self.flush(py),
-            (false, false) => Ok(()),
-        }
-    }
-
     /// Gives the socket back, once. `is_lost`: its client is gone, or as good as gone.
-    pub(crate) fn give_back(&self, py: Python<'_>, is_lost: bool) -> PyResult<()> {
+    pub fn give_back(&self, py: Python<'_>, is_lost: bool) -> PyResult<()> {
         let (socket, back) = {
             let mut state = self.state.lock();
             if state.socket.is_none() {
@@ -379,5 +292,99 @@ impl Line {
         link.flush(py)?;
         link.streams.wake(py, self.id);
         Ok(())
+    }
+}
+
+impl Lent for Line {
+    fn turn(&self, py: Python<'_>, arena: &mut Vec<u8>, is_ended: bool) -> PyResult<()> {
+        if self.state.lock().interests.writes {
+            self.flush(py)?;
+        }
+        arena.clear();
+        arena.reserve(READ_BYTES);
+        let read = {
+            let mut state = self.state.lock();
+            let Some(socket) = state.socket.as_ref().filter(|_| state.interests.reads) else { return Ok(()) };
+            let read = rustix::net::recv(socket.as_fd(), rustix::buffer::spare_capacity(arena), RecvFlags::DONTWAIT);
+            // Told once, it is to be read to its end.
+            if is_ended || arena.len() == arena.capacity() {
+                let _ = self.lines.poller.tell_again(socket.as_fd(), u64::from(self.token), state.interests);
+            }
+            if read.is_ok()
+                && let Some(terms) = &mut state.terms
+            {
+                terms.asked = None;
+            }
+            read
+        };
+        match read {
+            Ok((1.., _)) => self.take_in(py, arena, true),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            // The front finds the same.
+            _ => self.give_back(py, false),
+        }
+    }
+
+    fn send_early(&self) {
+        let mut state = self.state.lock();
+        let State { socket, output, terms: Some(_), .. } = &mut *state else { return };
+        if output.goes_early() {
+            socket.iter().for_each(|socket| output.send_early(socket.as_fd()));
+        }
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let (is_gone, had_room, has_room) = {
+            let mut state = self.state.lock();
+            state.is_unsent = false;
+            if state.terms.is_none() || self.link.get().is_in_copy() {
+                return Ok(());
+            }
+            let had_room = state.output.has_room();
+            let State { socket, output, .. } = &mut *state;
+            let Some(socket) = socket else { return Ok(()) };
+            let is_gone = output.go_on(py, socket.as_fd()).is_err();
+            if is_gone {
+                // Nobody takes it; what the client has said last may be there.
+                output.clear();
+            }
+            let is_empty = output.is_empty();
+            self.rewatch(&mut state, !is_empty);
+            (is_gone, had_room, state.output.has_room())
+        };
+        if is_gone {
+            return self.give_back(py, false);
+        }
+        if !had_room && has_room {
+            self.link.get().streams.wake(py, self.id);
+        }
+        Ok(())
+    }
+
+    fn look(&self, py: Python<'_>, arena: &mut Vec<u8>) -> PyResult<()> {
+        let now = Instant::now();
+        let is_silent =
+            |state: &State| state.interests.reads && state.terms.as_ref().is_some_and(|terms| terms.is_silent(now));
+        let may_be_silent = is_silent(&self.state.lock());
+        if may_be_silent {
+            // Its answer may have come while this loop was busy.
+            self.turn(py, arena, false)?;
+        }
+        let (is_lost, pings) = {
+            let mut state = self.state.lock();
+            let (is_lost, since, is_read) = (is_silent(&state), state.output.since(), state.interests.reads);
+            let Some(terms) = &mut state.terms else { return Ok(()) };
+            let is_stuck = since.is_some_and(|since| now.saturating_duration_since(since) >= terms.write);
+            let pings = terms.pings(now, is_read);
+            if pings {
+                state.output.put(frames::ping(), Content::Slice(&[]));
+            }
+            (is_lost || is_stuck, pings)
+        };
+        match (is_lost, pings) {
+            (true, _) => self.give_back(py, true),
+            (false, true) => self.flush(py),
+            (false, false) => Ok(()),
+        }
     }
 }
