@@ -174,7 +174,7 @@ def test_the_end_is_judged_as_ever_behind_what_was_heard(tmp_path: Path, said: b
 
 
 def test_a_client_that_answers_no_ping_is_cut_off_and_others_stay(tmp_path: Path) -> None:
-    flags = ["--set", "fronts.serve.ping_interval=0.1s", "--set", "fronts.serve.ping_timeout=0.5s"]
+    flags = ["--set", "fronts.serve.ping_interval=0.1s", "--set", "fronts.serve.ping_timeout=3s"]
     with serve(tmp_path, *flags) as served, served.open("echo") as alive:
         with served.raw(ASKED) as silent:
             data = b""
