@@ -35,8 +35,32 @@ pub enum Read<'a> {
 #[derive(Debug)]
 pub struct Frames {
     message_bytes_max: usize,
-    /// The message of which some parts have come.
-    begun: Option<(Data, Vec<u8>)>,
+    begun: Option<Begun>,
+}
+
+/// A message of which some parts have come.
+#[derive(Debug)]
+struct Begun {
+    kind: Data,
+    bytes: Vec<u8>,
+    /// So many of them are whole characters, of text.
+    checked: usize,
+}
+
+impl Begun {
+    /// Adds a part. False: no text can begin so, or end.
+    fn add(&mut self, part: &[u8], is_last: bool) -> bool {
+        self.bytes.extend_from_slice(part);
+        if self.kind != Data::Text {
+            return true;
+        }
+        match std::str::from_utf8(&self.bytes[self.checked..]) {
+            Ok(rest) => self.checked += rest.len(),
+            Err(error) if error.error_len().is_some() || is_last => return false,
+            Err(error) => self.checked += error.valid_up_to(),
+        }
+        true
+    }
 }
 
 impl Frames {
@@ -50,7 +74,7 @@ impl Frames {
         let Ok(head) = FrameHeader::parse(&mut cursor) else { return (Read::Other, 0) };
         let Some((head, length)) = head else { return (Read::More, 0) };
         let Some(mask) = head.mask.filter(|_| !head.rsv1 && !head.rsv2 && !head.rsv3) else { return (Read::Other, 0) };
-        let begun = self.begun.as_ref().map_or(0, |(_, begun)| begun.len());
+        let begun = self.begun.as_ref().map_or(0, |begun| begun.bytes.len());
         let is_plain = match head.opcode {
             OpCode::Data(Data::Text | Data::Binary) => self.begun.is_none(),
             OpCode::Data(Data::Continue) => self.begun.is_some(),
@@ -69,7 +93,7 @@ impl Frames {
         let read = match head.opcode {
             OpCode::Control(Control::Ping) => Read::Ping(payload),
             OpCode::Control(_) => Read::Nothing,
-            OpCode::Data(Data::Continue) => return (self.go_on(payload, mask, head.is_final), end),
+            OpCode::Data(Data::Continue) => return self.go_on(payload, mask, (head.is_final, end)),
             OpCode::Data(kind) if head.is_final => match is_message(kind, payload) {
                 true => Read::Message(form_of(kind), payload),
                 false => {
@@ -78,35 +102,40 @@ impl Frames {
                 }
             },
             OpCode::Data(kind) => {
-                self.begun = Some((kind, payload.to_vec()));
-                Read::Nothing
+                self.begun = Some(Begun { kind, bytes: Vec::new(), checked: 0 });
+                let (read, count) = self.go_on(payload, mask, (false, end));
+                if count == 0 {
+                    // It is left to somebody else as a whole.
+                    self.begun = None;
+                }
+                return (read, count);
             }
         };
         (read, end)
     }
 
-    /// Takes a further part of a message.
-    fn go_on<'a>(&mut self, payload: &mut [u8], mask: [u8; 4], is_last: bool) -> Read<'a> {
-        let Some((kind, mut begun)) = self.begun.take() else { return Read::Other };
-        begun.extend_from_slice(payload);
-        if !is_last {
-            self.begun = Some((kind, begun));
-            return Read::Nothing;
+    /// Takes a part of a message, the last one or not, up to this `end` of the bytes.
+    fn go_on<'a>(&mut self, part: &mut [u8], mask: [u8; 4], (is_last, end): (bool, usize)) -> (Read<'a>, usize) {
+        let Some(mut begun) = self.begun.take() else { return (Read::Other, 0) };
+        let before = begun.bytes.len();
+        if !begun.add(part, is_last) {
+            begun.bytes.truncate(before);
+            self.begun = Some(begun);
+            unmask(part, mask);
+            return (Read::Other, 0);
         }
-        if is_message(kind, &begun) {
-            return Read::Joined(form_of(kind), begun);
+        if is_last {
+            return (Read::Joined(form_of(begun.kind), begun.bytes), end);
         }
-        begun.truncate(begun.len() - payload.len());
-        self.begun = Some((kind, begun));
-        unmask(payload, mask);
-        Read::Other
+        self.begun = Some(begun);
+        (Read::Nothing, end)
     }
 
     /// The parts of a message that has not come to its end, as one frame: who reads on begins with it.
     pub fn into_begun(self) -> Vec<u8> {
-        let Some((kind, begun)) = self.begun else { return Vec::new() };
+        let Some(Begun { kind, bytes, .. }) = self.begun else { return Vec::new() };
         let head = FrameHeader { is_final: false, opcode: OpCode::Data(kind), mask: Some([0; 4]), ..head() };
-        framed(head, &begun)
+        framed(head, &bytes)
     }
 }
 
@@ -232,6 +261,8 @@ mod tests {
             (&begun, masked(1, true, b"b")),
             (&begun, masked(0, true, &[255])),
             (&begun, masked(0, true, &[b'x'; MAX])),
+            (&begun, masked(0, false, &[0xc3, b'a'])),
+            (b"", masked(1, false, &[0xc3, b'a'])),
         ] {
             let mut bytes = [before, &wrong].concat();
             let (seen, left) = read_all(&mut bytes);

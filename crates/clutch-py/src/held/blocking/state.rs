@@ -14,9 +14,9 @@ use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 
 use super::slow::Slow;
+use crate::handlers::early::Unsent;
 use crate::handlers::http::App;
 use crate::held::channel::Channel;
-use crate::handlers::early::Unsent;
 use crate::held::front::Front;
 use crate::held::pace::Pace;
 use crate::link::WorkerLink;
