@@ -214,6 +214,7 @@ impl Pool {
     pub fn set_quiet(&self, quiet: bool) {
         self.transact(|core, now, actions| core.machine.on(Event::Quiet { quiet }, now, actions));
         self.status.update(|status| status.set_quiet(quiet));
+        self.quiet_channels(quiet);
     }
 
     /// Endless work in all workers is told to end: nothing is to come after it.

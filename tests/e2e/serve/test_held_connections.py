@@ -173,6 +173,21 @@ def test_what_workers_cannot_keep_is_kept_and_told_once(tmp_path: Path, flags: l
         assert serving.err.text.count("fronts.serve.dispatch") == 1
 
 
+def test_a_pool_that_is_drained_answers_no_request_until_it_goes_on(tmp_path: Path) -> None:
+    with serve(tmp_path, "web:app", "-w", "1") as serving, client(serving) as kept:
+        ask(kept)
+        pid = ("--pid", str(serving.process.pid))
+        assert clutch("drain", *pid, cwd=tmp_path).returncode == 0
+        for asking in (kept, http.client.HTTPConnection(serving.address, timeout=WAIT_SECONDS)):
+            asking.request("GET", "/")
+            assert asking.getresponse().status == 503
+            asking.close()
+        assert clutch("drain", "--resume", *pid, cwd=tmp_path).returncode == 0
+        with client(serving) as asking:
+            assert ask(asking) == serving.workers()[0]
+            soon(lambda: serving.figures("clutch_http_connections_held") == {'front="serve",nr="0"': 1})
+
+
 def test_an_operator_sees_no_less_of_the_pool(tmp_path: Path) -> None:
     with serve(tmp_path, "web:app", "-w", "1") as serving, client(serving) as asking:
         for _ in range(5):

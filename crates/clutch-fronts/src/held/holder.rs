@@ -91,6 +91,8 @@ pub(crate) struct Holder {
     leaves: AtomicBool,
     /// Nothing is to be held there that rests.
     is_left: AtomicBool,
+    /// The same for a while, in which nothing is passed to it.
+    is_quiet: AtomicBool,
     /// Requests wait there that it does not read.
     stands_still: AtomicBool,
     /// Its process is no more.
@@ -135,6 +137,7 @@ impl Holder {
             terms,
             leaves: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
             stands_still: AtomicBool::new(false),
             is_dead: AtomicBool::new(false),
             woken: Notify::new(),
@@ -150,7 +153,7 @@ impl Holder {
 
     /// What the worker has to do: the less, the earlier it comes to the next request. None: it takes no more.
     pub(super) fn load(&self) -> Option<Load> {
-        if self.leaves.load(Ordering::Relaxed) {
+        if !self.takes() {
             return None;
         }
         let places = self.places.lock();
@@ -161,7 +164,22 @@ impl Holder {
     /// The worker is to hand back each connection after the response that it gives, or is about to.
     pub(super) fn want_back(&self) {
         self.leaves.store(true, Ordering::Relaxed);
-        self.ledger.want_back();
+        self.ledger.want_back(true);
+    }
+
+    /// The worker gets nothing for a while, and what it holds comes back; or it gets connections again.
+    pub(super) fn quiet(&self, quiet: bool) {
+        self.is_quiet.store(quiet, Ordering::Relaxed);
+        self.ledger.want_back(quiet || self.leaves.load(Ordering::Relaxed));
+        if quiet {
+            // What rests is taken before who asked for it goes on.
+            self.look(false);
+        }
+        self.woken.notify_one();
+    }
+
+    fn takes(&self) -> bool {
+        !self.leaves.load(Ordering::Relaxed) && !self.is_quiet.load(Ordering::Relaxed)
     }
 
     /// The worker gets no more: what rests there is taken back, too.
@@ -175,7 +193,7 @@ impl Holder {
     pub(crate) fn pass(self: &Arc<Holder>, socket: OwnedFd, passing: &Passing<'_>) -> Result<Passed, OwnedFd> {
         let Passing { peer, bytes } = *passing;
         let mut places = self.places.lock();
-        let place = if self.leaves.load(Ordering::Relaxed) { None } else { places.take_free() };
+        let place = if self.takes() { places.take_free() } else { None };
         let Some(place) = place else { return Err(socket) };
         let (client, server) = (place_of(&peer.client), place_of(&peer.server));
         let mut message = Vec::with_capacity(128 + bytes.len());
@@ -311,7 +329,7 @@ impl Holder {
         let mut places = self.places.lock();
         let untold = std::mem::take(&mut places.untold);
         places.untold = untold.into_iter().filter(|place| self.tell_taken(*place).is_err()).collect();
-        let is_left = self.is_left.load(Ordering::Relaxed);
+        let is_left = self.is_left.load(Ordering::Relaxed) || self.is_quiet.load(Ordering::Relaxed);
         let (mut unread, mut idle, mut rested) = (Vec::new(), Vec::new(), Vec::new());
         for (place, held) in &places.held {
             let age = self.ledger.age(*place);

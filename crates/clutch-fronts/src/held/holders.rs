@@ -33,6 +33,7 @@ pub(crate) struct Holders {
     /// For messages, used by one thread.
     buffer: Mutex<Vec<u8>>,
     is_stopping: AtomicBool,
+    is_quiet: AtomicBool,
 }
 
 impl ChannelOwner for Holders {
@@ -48,6 +49,9 @@ impl ChannelOwner for Holders {
         if self.is_stopping.load(Ordering::SeqCst) {
             holder.want_back();
         }
+        if self.is_quiet.load(Ordering::SeqCst) {
+            holder.quiet(true);
+        }
         self.runtime.spawn(me.attend(holder));
     }
 
@@ -58,6 +62,12 @@ impl ChannelOwner for Holders {
     /// It is not told so by its link while what was adopted runs there.
     fn leaving(&self, worker: WorkerKey) {
         self.of(worker).iter().for_each(|holder| holder.leave());
+    }
+
+    /// Whoever asks meanwhile is told by the front, which has all connections then.
+    fn quiet(&self, quiet: bool) {
+        self.is_quiet.store(quiet, Ordering::SeqCst);
+        self.holders.lock().iter().for_each(|holder| holder.quiet(quiet));
     }
 
     fn ended(&self, worker: WorkerKey) {
@@ -84,6 +94,7 @@ impl Holders {
             holders: Mutex::default(),
             buffer: Mutex::new(vec![0; MESSAGE_BYTES_MAX]),
             is_stopping: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
         })
     }
 

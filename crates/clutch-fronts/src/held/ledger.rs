@@ -217,9 +217,9 @@ impl Ledger {
         self.at(place, STATE).store(number | State::Free as u32, Ordering::SeqCst);
     }
 
-    /// The worker is to hand each connection back as soon as its response is over.
-    pub fn want_back(&self) {
-        self.mapping.word(WANTED_BACK).store(1, Ordering::SeqCst);
+    /// The worker is to hand each connection back as soon as its response is over, or to keep them again.
+    pub fn want_back(&self, wanted: bool) {
+        self.mapping.word(WANTED_BACK).store(u32::from(wanted), Ordering::SeqCst);
     }
 
     /// Whether the worker has something to do with it, or will have.
@@ -676,9 +676,11 @@ mod tests {
         let (ledger, descriptor) = Ledger::create().expect("a page");
         let worker = Ledger::open(descriptor).expect("the same page");
         assert!(!worker.is_wanted_back());
-        ledger.want_back();
+        ledger.want_back(true);
         ledger.pass(0);
         assert!(worker.is_wanted_back() && worker.hand_back(0) && ledger.take(0).is_none());
         assert!(ledger.age(0) < Duration::from_secs(60));
+        ledger.want_back(false);
+        assert!(!worker.is_wanted_back());
     }
 }

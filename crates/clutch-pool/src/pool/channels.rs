@@ -23,6 +23,9 @@ pub trait ChannelOwner: Send + Sync {
     /// The worker gets no more work. What it runs by itself goes on.
     fn leaving(&self, worker: WorkerKey);
 
+    /// The pool takes no submissions, or does again: its workers get nothing else, either.
+    fn quiet(&self, quiet: bool);
+
     /// The worker is dead: it writes nothing any more, and what it has written can be read.
     fn ended(&self, worker: WorkerKey);
 }
@@ -81,6 +84,11 @@ impl Pool {
     pub(super) fn leave_channels_of(&self, worker: WorkerKey) {
         let owners = self.core.lock().channel_owners();
         owners.iter().for_each(|owner| owner.leaving(worker));
+    }
+
+    pub(super) fn quiet_channels(&self, quiet: bool) {
+        let owners = self.core.lock().channel_owners();
+        owners.iter().for_each(|owner| owner.quiet(quiet));
     }
 
     /// Tells the owners that a worker is dead.

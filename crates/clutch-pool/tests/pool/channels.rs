@@ -13,6 +13,7 @@ use clutch_wire::sys;
 enum Told {
     Opened(WorkerKey, u32, OwnedFd),
     Leaving(WorkerKey),
+    Quiet(bool),
     Ended(WorkerKey),
 }
 
@@ -29,6 +30,10 @@ impl ChannelOwner for Owner {
 
     fn leaving(&self, worker: WorkerKey) {
         self.0.send(Told::Leaving(worker)).expect("somebody listens");
+    }
+
+    fn quiet(&self, quiet: bool) {
+        self.0.send(Told::Quiet(quiet)).expect("somebody listens");
     }
 
     fn ended(&self, worker: WorkerKey) {
