@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
-use clutch_fronts::codec::websocket::{self, Back, Lent, WINDOW};
+use clutch_fronts::codec::websocket::{self, Back, CUT_SHORT, Lent, WHOLE_AGAIN, WINDOW};
 use clutch_fronts::config::{ConnectionConfig, ServeConfig};
 use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
@@ -289,24 +289,27 @@ fn a_client_that_the_worker_has_lost_is_cut_off() {
 }
 
 #[test]
-fn a_worker_that_ends_with_a_socket_leaves_its_client_an_end() {
-    for worker_dies in [true, false] {
+fn a_worker_that_dies_with_a_socket_leaves_its_client_an_end_unless_it_was_in_the_middle_of_a_frame() {
+    for notes in [&[][..], &[CUT_SHORT, WHOLE_AGAIN], &[CUT_SHORT]] {
         let house = House::new();
         let mut worker = house.stage.worker(8);
         let (mut client, call, socket) = lent(&house, &mut worker, b"");
-        drop(socket);
-        let code = match worker_dies {
-            true => {
-                drop(worker);
-                1011
-            }
-            false => {
-                worker.end(&call);
-                1000
-            }
-        };
-        assert_eq!(heard(&mut client), (CLOSE, closing(code, if worker_dies { "worker lost" } else { "" })));
+        notes.iter().for_each(|note| worker.say(&call, codec::SOCKET, note));
+        drop((socket, worker));
+        match notes {
+            [CUT_SHORT] => assert!(client.rest().is_empty()),
+            _ => assert_eq!(heard(&mut client), (CLOSE, closing(1011, "worker lost"))),
+        }
     }
+}
+
+#[test]
+fn the_client_of_a_worker_that_may_be_writing_is_cut_off() {
+    let house = House::new();
+    let mut worker = house.stage.worker(8);
+    let (mut client, call, _socket) = lent(&house, &mut worker, b"");
+    worker.end(&call);
+    assert!(client.rest().is_empty());
 }
 
 #[test]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from support.clutch_process import WAIT_SECONDS, soon
 from support.rendezvous import Rendezvous
+from support.secure_websocket import SecureClient, open_securely
 from support.serve_process import ANY_PORT, Serving, make_certificate
 
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
@@ -25,6 +25,8 @@ ASKED = BEFORE + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 TLS = ["--certfile", "certificate.pem", "--keyfile", "key.pem"]
 """The socket stays with the dispatcher, which encrypts."""
 
+Client = ClientConnection | SecureClient
+
 
 class Chat(Serving):
     @property
@@ -32,13 +34,15 @@ class Chat(Serving):
         return int(self.err.wait(r"serve: https?://\S+:(\d+)")[1])
 
     @contextmanager
-    def open(self, path: str, rendezvous: Rendezvous | None = None, **options: Any) -> Iterator[ClientConnection]:
+    def open(self, path: str, rendezvous: Rendezvous | None = None) -> Iterator[Client]:
         query = f"?port={rendezvous.port}" if rendezvous is not None else ""
-        if is_secure := (self.folder / "key.pem").exists():
-            options["ssl"] = ssl.create_default_context(cafile=self.folder / "certificate.pem")
-        url = f"ws{'s' * is_secure}://localhost:{self.port}/{path}{query}"
-        options = {"compression": None, "max_size": None, "ping_interval": None, **options}
-        with connect(url, open_timeout=WAIT_SECONDS, **options) as client:
+        place = f"localhost:{self.port}/{path}{query}"
+        if (certificate := self.folder / "certificate.pem").exists():
+            with open_securely(f"wss://{place}", certificate) as client:
+                yield client
+            return
+        options: dict[str, Any] = {"compression": None, "max_size": None, "max_queue": 1, "ping_interval": None}
+        with connect(f"ws://{place}", open_timeout=WAIT_SECONDS, **options) as client:
             yield client
 
     @contextmanager
@@ -87,11 +91,14 @@ def test_whoever_reads_messages_come_back_as_they_went(tmp_path: Path, speaker: 
             assert client.recv(WAIT_SECONDS) == message
         client.send(["in ", "parts"])
         assert client.recv(WAIT_SECONDS) == "in parts"
-        assert client.ping("?").wait(WAIT_SECONDS)
+        if isinstance(client, SecureClient):
+            client.pings()
+        else:
+            assert client.ping("?").wait(WAIT_SECONDS)
 
 
 def test_whoever_writes_what_an_app_says_before_its_close_arrives(tmp_path: Path, speaker: list[str]) -> None:
-    with serve(tmp_path, *speaker) as served, served.open("greet", max_queue=1) as client:
+    with serve(tmp_path, *speaker) as served, served.open("greet") as client:
         assert [client.recv(WAIT_SECONDS)[:3].split()[0] for _ in range(50)] == [str(nr) for nr in range(50)]
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(WAIT_SECONDS)
@@ -109,10 +116,9 @@ def test_whoever_writes_the_end_of_a_worker_is_told(tmp_path: Path, speaker: lis
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
 
 
-def test_whoever_reads_an_app_that_hears_nothing_slows_its_client(
-    tmp_path: Path, speaker: list[str], rendezvous: Rendezvous
-) -> None:
-    with serve(tmp_path, *speaker) as served, served.open("count", rendezvous) as client:
+def test_an_app_that_hears_nothing_slows_its_client(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with serve(tmp_path) as served, served.open("count", rendezvous) as client:
+        assert isinstance(client, ClientConnection)
         guest = rendezvous.guest()
         client.socket.settimeout(1)
         sent = 0

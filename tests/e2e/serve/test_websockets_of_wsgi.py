@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import signal
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from support.clutch_process import WAIT_SECONDS
+from support.secure_websocket import open_securely
 from support.serve_process import ANY_PORT, Serving, make_certificate
 
 pytest.importorskip("flask_sock", reason="flask-sock is not installed: make .venv/.test")
@@ -76,11 +76,10 @@ def test_events_of_flask_socketio_come_back(tmp_path: Path, flags: str, transpor
 def test_tls_makes_no_difference_to_the_app(tmp_path: Path) -> None:
     make_certificate(tmp_path)
     flags = ["--certfile", "certificate.pem", "--keyfile", "key.pem"]
-    context = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
     with serving(tmp_path, "websocket_flask:app", PROFILES[0], *flags) as served:
         port = served.err.wait(r"serve: https://\S+:(\d+)")[1]
         served.wait_ready("web")
-        with connect(f"wss://localhost:{port}/echo", ssl=context, max_size=None, open_timeout=WAIT_SECONDS) as client:
+        with open_securely(f"wss://localhost:{port}/echo", tmp_path / "certificate.pem") as client:
             for message in EXCHANGED:
                 client.send(message)
                 assert client.recv(WAIT_SECONDS) == message

@@ -69,6 +69,10 @@ impl Lent {
     }
 }
 
+/// From a worker that keeps the socket: whether a part of a frame is written, behind which only its rest can follow.
+pub const CUT_SHORT: &[u8] = &[4];
+pub const WHOLE_AGAIN: &[u8] = &[8];
+
 /// From a worker: it has let go of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Back<'a> {

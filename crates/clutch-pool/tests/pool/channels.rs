@@ -74,6 +74,12 @@ fn workers_that_are_ready_and_those_to_come_get_channels() {
         expect_opened(&other_told, worker.key, &worker.expect_channel());
     }
     assert_eq!(stage.driver.requests_held_by(early.key), ["GET /a"; 2], "of both");
+    for quiet in [true, false] {
+        stage.pool.set_quiet(quiet);
+        for told in [&told, &other_told] {
+            assert!(matches!(told.recv_timeout(PATIENCE), Ok(Told::Quiet(heard)) if heard == quiet));
+        }
+    }
     let key = early.key;
     stage.driver.worker_draining(key);
     for told in [&told, &other_told] {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
+use clutch_pool::work::Outcome;
+use clutch_wire::Failure;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
@@ -16,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::{READ_BYTES, Session, SessionEnd, SessionLimits, bytes_of, end_of, protocol_from};
 use crate::codec::SOCKET;
-use crate::codec::websocket::{Back, Lent, code};
+use crate::codec::websocket::{Back, CUT_SHORT, Lent, WHOLE_AGAIN};
 use crate::held::message::FIRST_BYTES_MAX;
 use crate::net::connection::{Guarded, SharedSocket};
 use crate::net::stream::{ConnectionPermit, Io, watched};
@@ -52,28 +54,37 @@ impl<'a> Lending<'a> {
     pub(in crate::serve) async fn run(mut self, permit: &mut ConnectionPermit) {
         self.exchange.feed(SOCKET, &self.limits.lent().put(&self.read), 0);
         self.flush.notify_one();
-        let part = self.exchange.part().await;
+        let mut is_cut_short = false;
+        let (back, end) = loop {
+            match self.exchange.part().await {
+                Part::Chunk(payload) if payload.form == SOCKET => {
+                    let payload = bytes_of(payload);
+                    match &payload[..] {
+                        CUT_SHORT => is_cut_short = true,
+                        WHOLE_AGAIN => is_cut_short = false,
+                        _ => break (Some(payload), None),
+                    }
+                }
+                // A worker that lives says where it stopped before it ends, and may be writing until then.
+                Part::End(outcome) if !is_cut_short && is_death(&outcome) => break (None, Some(end_of(&outcome))),
+                _ => break (None, Some(SessionEnd::Lost)),
+            }
+        };
         let Lending { socket, is_tcp, mut read, exchange, limits, flush } = self;
         // Without a descriptor for it the connection ends here.
         let Ok(socket) = socket.copy().and_then(|copy| watched(copy, is_tcp)) else { return };
-        let (mut unsent, mut end) = (Bytes::new(), None);
-        match part {
-            Part::Chunk(payload) if payload.form == SOCKET => {
-                let payload = bytes_of(payload);
-                match Back::read(&payload).filter(|back| !back.is_lost) {
-                    Some(back) => {
-                        if !back.is_unused {
-                            read.clear();
-                        }
-                        read.extend_from_slice(back.unread);
-                        unsent = payload.slice_ref(back.unsent);
+        let (mut unsent, mut end) = (Bytes::new(), end);
+        if let Some(payload) = back {
+            match Back::read(&payload).filter(|back| !back.is_lost) {
+                Some(back) => {
+                    if !back.is_unused {
+                        read.clear();
                     }
-                    None => end = Some(SessionEnd::Lost),
+                    read.extend_from_slice(back.unread);
+                    unsent = payload.slice_ref(back.unsent);
                 }
+                None => end = Some(SessionEnd::Lost),
             }
-            // It sends nothing else while it has the socket.
-            Part::Chunk(_) => end = Some(SessionEnd::Tell { code: code::FAILED, reason: String::new() }),
-            Part::End(outcome) => end = Some(end_of(&outcome)),
         }
         let protocol = protocol_from(read, &limits);
         let mut session = Session::new(Box::new(socket), protocol, exchange, limits, flush);
@@ -83,6 +94,11 @@ impl<'a> Lending<'a> {
             None => session.run(permit).await,
         }
     }
+}
+
+/// The worker writes nothing any more.
+fn is_death(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failure(failure) if matches!(**failure, Failure::WorkerLost { .. }))
 }
 
 /// Adds what was read of the socket ahead of HTTP, and perhaps more.

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use clutch_fronts::app::frames::{self, Frames, Read};
 use clutch_fronts::codec::SOCKET;
 use clutch_fronts::codec::http::credit_of;
-use clutch_fronts::codec::websocket::{self, Back, WINDOW};
+use clutch_fronts::codec::websocket::{self, Back, CUT_SHORT, WHOLE_AGAIN, WINDOW};
 use clutch_wire::forked::Tracked;
 use clutch_wire::sync::Mutex;
-use clutch_wire::sys::Interests;
+use clutch_wire::sys::{self, Interests};
 use clutch_wire::{Form, Payload};
 use pyo3::prelude::*;
 use rustix::net::RecvFlags;
@@ -82,6 +82,8 @@ struct State {
     input: Vec<u8>,
     output: Output,
     is_unsent: bool,
+    /// The front was told that a part of a frame may be sent, behind which only its rest can come.
+    is_cut_short: bool,
     /// Credit of messages that the app has not taken.
     ahead: u32,
 }
@@ -111,6 +113,7 @@ impl Line {
             input: Vec::new(),
             output: Output::default(),
             is_unsent: false,
+            is_cut_short: false,
             ahead: 0,
         };
         let (link, state) = (link.clone().unbind(), Mutex::new(state));
@@ -142,10 +145,20 @@ impl Line {
     }
 
     fn watch(&self, state: &mut State, interests: Interests) {
-        let Some(socket) = &state.socket else { return };
+        let Some(socket) = state.socket.as_ref().filter(|_| !self.is_in_copy()) else { return };
         if self.lines.poller.change(socket.as_fd(), u64::from(self.token), state.interests, interests).is_ok() {
             state.interests = interests;
         }
+    }
+
+    /// In a copy of the worker the socket is nobody's.
+    fn is_in_copy(&self) -> bool {
+        self.link.get().is_in_copy()
+    }
+
+    /// Tells the front, under the lock: what is said of the socket comes in order.
+    fn note(&self, payload: &Payload) -> PyResult<()> {
+        Ok(self.link.get().sender.put_chunk(self.id, payload)?)
     }
 
     /// It is read as long as the app takes what comes, and the client what is for it: of a client that sends pings, that is
@@ -196,6 +209,10 @@ impl Line {
                 true => drop(input.drain(..at)),
                 false => input.extend_from_slice(&bytes[at..]),
             }
+            if input.is_empty() {
+                // One large message is no reason to keep so much.
+                input = Vec::new();
+            }
             state.input = input;
             state.ahead += messages.iter().map(|message| credit_of(message.bytes_total())).sum::<u32>();
             let writes = state.interests.writes;
@@ -241,7 +258,7 @@ impl Line {
             state.output.put(head, Content::Slice(content));
             (state.output.has_room(), state.output.is_much())
         };
-        if is_much {
+        if is_much || !self.lines.is_on_loop(py) {
             self.flush(py)?
         } else {
             self.send_later(py)?
@@ -268,7 +285,8 @@ impl Line {
 
     /// Gives the socket back, once. `is_lost`: its client is gone, or as good as gone.
     pub fn give_back(&self, py: Python<'_>, is_lost: bool) -> PyResult<()> {
-        let (socket, back) = {
+        let link = self.link.get();
+        let told = {
             let mut state = self.state.lock();
             if state.socket.is_none() {
                 return Ok(());
@@ -279,19 +297,21 @@ impl Line {
             let unsent = state.output.unsent(py);
             let is_unused = state.terms.take().is_none();
             state.output.clear();
+            let (socket, is_awaited) = (state.socket.take(), state.is_promised && !self.is_in_copy());
             let back = Back { is_lost, is_unused, unsent: &unsent, unread: &unread }.put();
-            (state.socket.take(), state.is_promised.then_some(back))
+            let tell = || self.note(&codec::raw(&link.sender.regions, SOCKET, &back)?);
+            let told = is_awaited.then(tell);
+            if let (Some(Err(_)), Some(socket)) = (&told, &socket) {
+                // The front waits for it until the work ends; the client need not.
+                sys::hang_up(socket.as_fd());
+            }
+            told
         };
         self.lines.forget(self.token);
-        drop(socket);
-        let (link, Some(back)) = (self.link.get(), back) else { return Ok(()) };
-        if link.is_in_copy() {
-            return Ok(());
-        }
-        link.sender.put_chunk(self.id, &codec::raw(&link.sender.regions, SOCKET, &back)?)?;
+        let Some(told) = told else { return Ok(()) };
         link.flush(py)?;
         link.streams.wake(py, self.id);
-        Ok(())
+        told
     }
 }
 
@@ -327,17 +347,22 @@ impl Lent for Line {
 
     fn send_early(&self) {
         let mut state = self.state.lock();
-        let State { socket, output, terms: Some(_), .. } = &mut *state else { return };
-        if output.goes_early() {
-            socket.iter().for_each(|socket| output.send_early(socket.as_fd()));
+        let State { socket: Some(socket), output, terms: Some(_), is_cut_short, .. } = &mut *state else { return };
+        if !output.goes_early() {
+            return;
+        }
+        output.send_early(socket.as_fd());
+        if !output.is_empty() && !std::mem::replace(is_cut_short, true) {
+            // It goes with what is written next; whoever flushes has more to say of it.
+            let _ = self.note(&Payload::new(SOCKET, CUT_SHORT.to_vec()));
         }
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let (is_gone, had_room, has_room) = {
+        let (is_gone, had_room, has_room, is_noted) = {
             let mut state = self.state.lock();
             state.is_unsent = false;
-            if state.terms.is_none() || self.link.get().is_in_copy() {
+            if state.terms.is_none() || self.is_in_copy() {
                 return Ok(());
             }
             let had_room = state.output.has_room();
@@ -350,8 +375,16 @@ impl Lent for Line {
             }
             let is_empty = output.is_empty();
             self.rewatch(&mut state, !is_empty);
-            (is_gone, had_room, state.output.has_room())
+            let is_noted = !is_gone && std::mem::replace(&mut state.is_cut_short, !is_empty) == is_empty;
+            if is_noted {
+                let note = if is_empty { WHOLE_AGAIN } else { CUT_SHORT };
+                self.note(&Payload::new(SOCKET, note.to_vec()))?;
+            }
+            (is_gone, had_room, state.output.has_room(), is_noted)
         };
+        if is_noted {
+            self.link.get().flush(py)?;
+        }
         if is_gone {
             return self.give_back(py, false);
         }
@@ -365,9 +398,13 @@ impl Lent for Line {
         let now = Instant::now();
         let is_silent =
             |state: &State| state.interests.reads && state.terms.as_ref().is_some_and(|terms| terms.is_silent(now));
-        let may_be_silent = is_silent(&self.state.lock());
-        if may_be_silent {
-            // Its answer may have come while this loop was busy.
+        let may_be_lost = {
+            let state = self.state.lock();
+            is_silent(&state) || state.output.since().is_some()
+        };
+        if may_be_lost {
+            // It may have answered, or taken something, while this loop was busy.
+            self.flush(py)?;
             self.turn(py, arena, false)?;
         }
         let (is_lost, pings) = {

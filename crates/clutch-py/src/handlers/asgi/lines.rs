@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::handlers::early::Unsent;
 use crate::link::WorkerLink;
+use crate::link::native_future::running_loop;
 
 /// Those of this worker.
 static OF_WORKER: OnceLock<Arc<Lines>> = OnceLock::new();
@@ -105,6 +106,11 @@ impl Lines {
         }
         let send = Py::new(py, SendAll(self.clone()))?;
         self.event_loop.bind(py).call_method1(intern!(py, "call_soon"), (send,)).map(drop)
+    }
+
+    /// Whether the loop that runs in this thread is the one of these.
+    pub(super) fn is_on_loop(&self, py: Python<'_>) -> bool {
+        running_loop(py).is_ok_and(|running| running.as_ptr() == self.event_loop.as_ptr())
     }
 
     /// Looks from now on as often as this, or more often, whether clients are gone.
