@@ -244,6 +244,16 @@ def test_event_streams_end_when_their_worker_is_replaced(tmp_path: Path, dispatc
 
 
 @pytest.mark.parametrize("dispatch", DISPATCH)
+def test_an_app_that_returns_when_its_worker_ends_leaves_its_event_stream_whole(tmp_path: Path, dispatch: str) -> None:
+    with serve(tmp_path, *APPS["asgi"], "--dispatch", dispatch) as serving, connected(serving) as client:
+        client.sendall(get("/unended-events"))
+        got = until(client, b"data: begun\n\n")
+        serving.send(signal.SIGHUP)
+        assert until(client, b"0\r\n\r\n", got).endswith(b"data: begun\n\n\r\n0\r\n\r\n")
+    assert "returned before its response" not in serving.err.text + serving.out.text
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize("kind", APPS)
 def test_proxies_that_are_named_are_believed(tmp_path: Path, kind: str, dispatch: str) -> None:
     lines = ("X-Forwarded-For: 6.6.6.6, 1.2.3.4", "X-Forwarded-Proto: https")

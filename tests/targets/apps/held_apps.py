@@ -108,6 +108,15 @@ async def events(scope: Any, query: Any, receive: Any, send: Send) -> None:
     await part(send, b"data: ended\n\n")
 
 
+async def unended_events(scope: Any, query: Any, receive: Any, send: Send) -> None:
+    """As Starlette, which returns when it is told of the end."""
+    await start(send, (b"content-type", b"text/event-stream"))
+    await part(send, b"data: begun\n\n", more=True)
+    await receive()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def start(send: Send, *headers: tuple[bytes, bytes]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
 
@@ -118,6 +127,7 @@ async def part(send: Send, body: bytes, more: bool = False) -> None:
 
 ROUTES: dict[str, Callable[..., Any]] = {
     "/events": events,
+    "/unended-events": unended_events,
     "/parts": in_parts,
     "/endless": endless,
     "/ready": ready,

@@ -150,6 +150,9 @@ impl HeldRequest {
             let response = state.response.machine();
             (state.is_gone, response.is_whole(), response.is_started(), response.has_head())
         };
+        if raised.is_none() && self.ends_by_us() {
+            return self.put_body(py, Content::Slice(b""), false).map(drop);
+        }
         if let Some(error) = raised {
             if !self.is_stopped() {
                 self.app.log_error(py, error);
@@ -172,6 +175,13 @@ impl HeldRequest {
             return Ok(());
         }
         self.send_error(py)
+    }
+
+    /// Told that the worker is to end, an event stream has said all: its client gets the end of the response, and comes again.
+    fn ends_by_us(&self) -> bool {
+        let state = self.state.lock();
+        let response = state.response.machine();
+        state.is_ending && !state.is_gone && response.is_started() && !response.is_whole()
     }
 
     /// A request whose client has left is over with its code.

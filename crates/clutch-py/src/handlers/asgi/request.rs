@@ -107,6 +107,11 @@ impl AppRequest for Request {
         if state.response.is_whole() {
             return Ok(self.link.get().streams.take_held(self.id).unwrap_or_else(Payload::empty));
         }
+        if raised.is_none() && self.ends_by_us(&state.response) {
+            // Told that the worker is to end, it has said all: its client gets the end of the response, and comes again.
+            let last = part_of(&mut state.response, &self.link.get().sender.regions, &[], false);
+            return Ok(last.map_or_else(|_| Payload::empty(), |(payload, _)| payload));
+        }
         if self.is_gone() {
             return Ok(Payload::empty());
         }
@@ -165,6 +170,12 @@ impl Request {
     }
 
     // ---- receiving
+
+    /// An event stream that was told of the end of its worker, and whose client is there.
+    fn ends_by_us(&self, response: &Response) -> bool {
+        let is_told = self.link.get().streams.with(self.id, |stream| stream.is_over() && !stream.is_left());
+        response.is_event_stream() && response.is_started() && is_told.unwrap_or(false)
+    }
 
     fn is_stopped(&self) -> bool {
         self.link.get().streams.with(self.id, |stream| stream.cancelled).unwrap_or(false)
