@@ -74,15 +74,18 @@ test-redis: ## the tests of stores on each Redis and Valkey that can be had
 	@PYTHON=$(PYTHON) tools/test-redis-versions.sh
 
 test: ## every test: Rust core, stub file, standard library's, free-threaded, Python suite; says how long each took
-	@status=0; times=; for part in builds test-apart test-free-threaded test-python; \
-		do since=$$(date +%s); $(MAKE) --no-print-directory $$part || status=1; \
-		times="$$times, $$part $$(($$(date +%s) - since)) s"; done; echo "make test:$${times#,}"; exit $$status
+	@failed=; times=; for part in builds test-apart test-free-threaded test-python; \
+		do since=$$(date +%s); $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+		times="$$times, $$part $$(($$(date +%s) - since)) s"; done; echo "make test:$${times#,}"; \
+		[ -z "$$failed" ] || { echo "make test failed in:$$failed (see above)"; exit 1; }
 
 # Each of these leaves a core idle for half of its time.
 test-apart: ## the Rust core, the stub file and the standard library's cases, side by side
-	@$(MAKE) --no-print-directory test-stdlib & stdlib=$$!; status=0; \
-	$(MAKE) --no-print-directory test-core || status=1; $(MAKE) --no-print-directory test-stubs || status=1; \
-	wait $$stdlib || status=1; exit $$status
+	@$(MAKE) --no-print-directory test-stdlib & stdlib=$$!; failed=; \
+	$(MAKE) --no-print-directory test-core || failed="$$failed test-core"; \
+	$(MAKE) --no-print-directory test-stubs || failed="$$failed test-stubs"; \
+	wait $$stdlib || failed="$$failed test-stdlib"; \
+	[ -z "$$failed" ] || { echo "make test-apart failed in:$$failed (see above)"; exit 1; }
 
 test-unit: built ## in seconds: what starts no process; ARGS="-k words" picks tests
 	$(BIN)/python -m pytest --quiet tests/unit $(ARGS)

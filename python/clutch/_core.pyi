@@ -25,6 +25,7 @@ __all__ = [
     "PRIORITY_MAX",
     "WIRE_VERSION",
     "WORKERS_MAX",
+    "AdoptedRequest",
     "Bridge",
     "Call",
     "CallFailed",
@@ -36,12 +37,14 @@ __all__ = [
     "Events",
     "ForkOrder",
     "Fronts",
+    "HeldRequest",
     "Holder",
     "InlineJobs",
     "JobChannel",
     "JobStore",
     "JobsEnqueued",
     "Latencies",
+    "Lines",
     "Load",
     "MapFunction",
     "MapItems",
@@ -430,7 +433,7 @@ class Holder:
         tasks: int,
         channel: int,
     ) -> Self: ...
-    def __call__(self) -> None: ...
+    def __call__(self, *args: object) -> None: ...
     def fileno(self) -> int: ...
     def is_step_to_stop(self) -> bool: ...
     def end_endless(self) -> None: ...
@@ -439,7 +442,7 @@ class Holder:
 @final
 class Lines:
     def __new__(cls, link: WorkerLink, event_loop: asyncio.AbstractEventLoop) -> Self: ...
-    def __call__(self) -> None: ...
+    def __call__(self, *args: object) -> None: ...
     def fileno(self) -> int: ...
 
 def hold_in_slots(worker: Worker, tool: Any, channel: int, is_shared: bool) -> None: ...
