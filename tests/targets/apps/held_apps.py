@@ -100,11 +100,7 @@ async def works_and_waits(scope: Any, query: dict[str, str], receive: Any, send:
 
 async def events(scope: Any, query: Any, receive: Any, send: Send) -> None:
     """Until its client has gone, or the worker is to end."""
-    await start(send, (b"content-type", b"text/event-stream"))
-    await part(send, b"data: begun\n\n", more=True)
-    await receive()
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await unended_events(scope, query, receive, send)
     await part(send, b"data: ended\n\n")
 
 

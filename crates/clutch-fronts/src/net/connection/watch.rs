@@ -85,10 +85,10 @@ impl Watch {
     /// A copy of that socket, for a worker. Only while a request of HTTP/1 is answered.
     pub(crate) fn share(&self) -> Option<OwnedFd> {
         let bare = *self.bare.get()?;
-        let shared = SharedSocket(sys::copy_of(bare).ok()?);
-        let copy = sys::copy_of(bare).ok()?;
-        *self.shared.lock() = Some(shared);
-        Some(copy)
+        // Both first: without a descriptor for one of them the connection goes on as it is.
+        let (ours, theirs) = (sys::copy_of(bare).ok()?, sys::copy_of(bare).ok()?);
+        *self.shared.lock() = Some(SharedSocket(ours));
+        Some(theirs)
     }
 
     /// The socket of which a worker has a copy: whoever takes it ends the connection.
