@@ -163,14 +163,18 @@ impl Holder {
 
     /// The worker is to hand back each connection after the response that it gives, or is about to.
     pub(super) fn want_back(&self) {
-        self.leaves.store(true, Ordering::Relaxed);
+        self.leaves.store(true, Ordering::SeqCst);
         self.ledger.want_back(true);
     }
 
     /// The worker gets nothing for a while, and what it holds comes back; or it gets connections again.
     pub(super) fn quiet(&self, quiet: bool) {
         self.is_quiet.store(quiet, Ordering::Relaxed);
-        self.ledger.want_back(quiet || self.leaves.load(Ordering::Relaxed));
+        self.ledger.want_back(quiet);
+        // Asked last: it may begin to leave at the same time.
+        if self.leaves.load(Ordering::SeqCst) {
+            self.ledger.want_back(true);
+        }
         if quiet {
             // What rests is taken before who asked for it goes on.
             self.look(false);

@@ -184,7 +184,7 @@ impl Holders {
         while is_open && self.read(&holder) == Channel::Full {}
         let lost = holder.settle();
         let served = Served { calls: lost, failed: lost, ..Served::default() };
-        self.pool.upgrade().into_iter().for_each(|pool| pool.served(holder.worker, served));
+        self.count(&holder, served);
         self.forget(&holder);
     }
 
@@ -199,8 +199,13 @@ impl Holders {
             }
             self.records.hear(told, whose.peer.as_ref(), whose.cut);
         });
-        self.pool.upgrade().into_iter().for_each(|pool| pool.served(holder.worker, served));
+        self.count(holder, served);
         state
+    }
+
+    /// The pool counts what its worker has done by itself.
+    fn count(&self, holder: &Holder, served: Served) {
+        self.pool.upgrade().into_iter().for_each(|pool| pool.served(holder.worker, served));
     }
 
     fn forget(&self, gone: &Arc<Holder>) {
