@@ -33,6 +33,7 @@ from clutch._worker.profiles.base import (
     show,
 )
 from clutch._worker.profiles.blocking import allow_threads, threads_for
+from clutch._worker.profiles.wakes import wake_once
 from clutch.errors import ConfigError
 
 try:
@@ -78,6 +79,7 @@ NESTING = "nest_asyncio"
 def run_loop(serving: Coroutine[Any, Any, None], new_loop: NewLoop) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         loop = runner.get_loop()
+        wake_once(loop)
         served = loop.create_task(serving)
         while not served.done():
             # A task of the app's that raised these has them as its end; a loop that is run ends with them, too.
