@@ -94,6 +94,8 @@ class Dispatcher:
         """Of fronts with a Celery app, those that were started before."""
         self.watched = Watched()
         """What a reload at changes of files looks at."""
+        self.parting_seconds = 0.0
+        """Time that the connections of fronts have at a stop without a grace: what has no end of its own is told."""
         self._observer = observer or Observer()
         self._reload = reload
         self._tables = tables_of(self.config.file)
@@ -462,7 +464,7 @@ class Dispatcher:
                     stops.append(stop)
             try:
                 if self._fronts is not None:
-                    self._fronts.stop_work(max(graces.values()))
+                    self._fronts.stop_work(max(self.parting_seconds, *graces.values()))
             finally:
                 fronts_over.set()
             for stop in stops:
@@ -519,7 +521,7 @@ def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Even
 
     The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
     """
-    # Without a grace the fronts end at once.
+    # Without a grace the fronts are over at once, or soon.
     fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
     pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
     pool.shutdown()

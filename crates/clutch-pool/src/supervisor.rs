@@ -33,7 +33,7 @@ use self::facts::{
 };
 use self::process::Process;
 use self::scale::{Rules, Scaling};
-use self::state::{Action, Event, Leave, State, Supervisor, Worker, WorkerRecord};
+use self::state::{Action, ENDLESS_LEAVE, Event, Leave, State, Supervisor, Worker, WorkerRecord};
 pub use self::zygote::Identity;
 use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::board::Board;
@@ -187,16 +187,20 @@ impl Driver {
                 Notice::Order { ticket, command } => self.take_order(ticket, command),
                 Notice::Stop { grace, term, spares_idle } => {
                     let idle = if spares_idle { self.idle_or_starting() } else { Vec::new() };
+                    if grace.is_zero() {
+                        self.pool.limit_endless(&idle, Instant::now() + ENDLESS_LEAVE);
+                    }
                     self.tell(Event::Stop { grace, term, idle });
                 }
             }
         }
     }
 
+    /// Workers that can end in order at once.
     fn idle_or_starting(&self) -> Vec<WorkerKey> {
         let workers = self.machine.fleet().workers().iter();
         let starting = workers.filter(|(_, worker)| worker.state() == State::Starting).map(|(key, _)| *key);
-        self.pool.idle_workers().into_iter().chain(starting).collect()
+        self.pool.workers_without_ends().into_iter().chain(starting).collect()
     }
 
     fn debugging(&mut self, worker: WorkerKey, on: bool) {

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from clutch.config import Config
 
 ACCESS_LOG = "fronts.serve.access_log"
+PARTING_SECONDS = 1.0
+"""On Ctrl-C: WebSockets and event streams are told to end, and what is about to be answered is."""
 LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 
 
@@ -59,7 +61,7 @@ def command(
 
     Flags of uvicorn and granian with the same meaning (--host, --port, --ssl-certfile …) work, too.
 
-    SIGTERM: graceful shutdown. SIGINT, SIGQUIT: immediate shutdown. SIGHUP: reload. SIGTTIN, SIGTTOU: add or
+    SIGTERM: graceful shutdown. SIGINT, SIGQUIT: quick shutdown. SIGHUP: reload. SIGTTIN, SIGTTOU: add or
     remove a worker.
     """
     handed_over = take_listening()
@@ -84,6 +86,7 @@ def command(
     own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
     server = Server(config, socket or config.control, watch, signals.OF_SERVE, own_pidfile, log_format)
     server.hint = hint_of_workers(layers, config)
+    server.dispatcher.parting_seconds = PARTING_SECONDS
     server.dispatcher.watched = watched(layers)
     raise SystemExit(server.serve())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_whoever_writes_what_an_app_says_before_its_close_arrives(tmp_path: Path
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 4001
 
 
-@pytest.mark.parametrize("order", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("order", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_whoever_writes_the_end_of_a_worker_is_told(tmp_path: Path, speaker: list[str], order: signal.Signals) -> None:
     with serve(tmp_path, *speaker) as served, served.open("echo") as client:
         client.send("hello")
@@ -114,6 +114,36 @@ def test_whoever_writes_the_end_of_a_worker_is_told(tmp_path: Path, speaker: lis
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(WAIT_SECONDS)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+
+
+def test_ctrl_c_tells_all_and_workers_end_in_order(tmp_path: Path, speaker: list[str]) -> None:
+    with serve(tmp_path, *speaker, "-w", "2") as served, ExitStack() as opened:
+        clients = [opened.enter_context(served.open("echo")) for _ in range(12)]
+        for client in clients:
+            client.send("hello")
+            assert client.recv(WAIT_SECONDS) == "hello"
+        served.interrupt()
+        for client in clients:
+            with pytest.raises(ConnectionClosed) as closed:
+                client.recv(WAIT_SECONDS)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+        assert served.wait() == 0
+        assert "SIGKILL" not in served.err.wait_end()
+
+
+@pytest.mark.parametrize("path", ["told", "hold"])
+def test_code_of_a_websocket_ends_before_its_worker_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, path: str) -> None:
+    """The one hears of it and goes on for a while, the other hears nothing and is cancelled."""
+    with serve(tmp_path) as served, served.open(path, rendezvous) as client:
+        heard = rendezvous.guest() if path == "hold" else None
+        served.interrupt()
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv(WAIT_SECONDS)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+        if heard is None:
+            rendezvous.guest().let_go()
+        assert served.wait() == 0
+        assert "SIGKILL" not in served.err.wait_end()
 
 
 def test_an_app_that_hears_nothing_slows_its_client(tmp_path: Path, rendezvous: Rendezvous) -> None:

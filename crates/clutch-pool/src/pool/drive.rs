@@ -170,6 +170,22 @@ impl PoolDriver {
         core.peers.keys().filter(idle).copied().collect()
     }
 
+    /// Workers on whose links nothing is that has an end of its own.
+    pub fn workers_without_ends(&self) -> Vec<WorkerKey> {
+        let core = self.0.core.lock();
+        core.peers.keys().filter(|key| core.machine.has_only_endless(**key)).copied().collect()
+    }
+
+    /// Endless work of these workers is cut off then: when they drain they tell it so, and not until when.
+    pub fn limit_endless(&self, workers: &[WorkerKey], by: Instant) {
+        self.0.transact(|core, now, actions| {
+            for worker in workers {
+                core.machine.on(Event::EndEndless { worker: *worker, by }, now, actions);
+            }
+        });
+        self.0.wake_for(Some(by));
+    }
+
     pub fn order_done(&self, ticket: Ticket, carried: Carried) {
         self.0.orders.done(ticket, carried);
     }

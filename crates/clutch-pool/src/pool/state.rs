@@ -395,6 +395,11 @@ impl<T> Machine<T> {
         self.slots.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
+    /// Whether the worker has nothing to do that ends by itself.
+    pub fn has_only_endless(&self, worker: WorkerKey) -> bool {
+        self.sent(worker).all(|id| self.submissions.get(id).is_some_and(|work| work.request.endless))
+    }
+
     /// Workers that are held because there was no room to send them more.
     pub fn starved(&self) -> Vec<WorkerKey> {
         self.slots.starved().iter().copied().collect()

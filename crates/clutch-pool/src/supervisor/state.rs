@@ -29,7 +29,7 @@ pub use self::fleet::{FORKS_MAX, Fleet};
 use self::fleet::{Origin, Scene};
 pub use self::life::STATUS_WAIT;
 pub use self::messages::{Action, Event, WorkerRecord};
-pub use self::shutdown::{IDLE_LEAVE, stop_term};
+pub use self::shutdown::{ENDLESS_LEAVE, IDLE_LEAVE, stop_term};
 use self::shutdown::{STOPPED, Shutdown, StopStep};
 use self::sizing::Sizing;
 pub use self::worker::{State, Worker};

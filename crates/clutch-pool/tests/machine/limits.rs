@@ -373,6 +373,21 @@ fn what_is_cut_off_with_its_worker_is_told_from_what_was_given_up() {
 }
 
 #[test]
+fn who_has_only_endless_work_can_end_at_any_time() {
+    let mut world = World::new(Limits::default());
+    let worker = world.worker(2, None);
+    assert!(world.machine.has_only_endless(worker), "it has nothing to do");
+    let endless = world.submit(Request { endless: true, ..request(OTHER) });
+    assert!(world.machine.has_only_endless(worker));
+    let other = world.submit(request(OTHER));
+    assert!(!world.machine.has_only_endless(worker));
+    world.mark_endless(other);
+    assert!(world.machine.has_only_endless(worker));
+    world.abandon(endless);
+    assert!(world.machine.has_only_endless(worker), "it was told to stop");
+}
+
+#[test]
 fn failure_21_instants_of_what_is_gone_are_forgotten_when_they_are_more_than_what_is_left() {
     const KEPT: usize = 100;
     let (now, mut out) = (Instant::now(), Vec::new());

@@ -8,6 +8,8 @@ use super::life::STATUS_WAIT;
 const STOP_TERM_MAX: Duration = Duration::from_millis(500);
 /// Time that a worker with nothing to do has to end in order at a stop without a grace for running work.
 pub const IDLE_LEAVE: Duration = Duration::from_secs(5);
+/// Time that endless work has there, once it was told that its worker is to end.
+pub const ENDLESS_LEAVE: Duration = Duration::from_secs(1);
 /// Interval at which what should be dead is killed again: an order to fork may have been on its way.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
