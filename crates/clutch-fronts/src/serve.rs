@@ -8,6 +8,7 @@ mod body;
 mod clocks;
 mod held;
 mod links;
+mod occupied;
 mod proxy;
 mod request;
 mod response;
@@ -49,7 +50,7 @@ use self::validation::Refused;
 use self::websocket::{Handshake, Lending, Session};
 use crate::account::Fate;
 use crate::account::access::Record;
-use crate::account::figures::Figures;
+use crate::account::figures::{Figures, Open};
 use crate::account::told::Records;
 use crate::account::trace::trace_of;
 use crate::app::forwarded::{Forwarded, Trust};
@@ -462,10 +463,15 @@ impl App {
 
     /// As a WebSocket's.
     fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, mut permit: ConnectionPermit) {
-        let patience = self.connections.limits.write;
+        let (patience, open) = (self.connections.limits.write, self.occupy());
         tokio::spawn(async move {
             tunnel.run(upgrade, patience, &mut permit).await;
+            drop(open);
         });
+    }
+
+    fn occupy(&self) -> Open {
+        occupied::occupy(&self.connections.figures, &self.pool, &self.warnings)
     }
 
     /// Keeps the place of its connection, which HTTP knows nothing of any more.
@@ -483,7 +489,7 @@ impl App {
             write: self.connections.limits.write,
             ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),
         };
-        let flush = self.flush.clone();
+        let (flush, open) = (self.flush.clone(), self.occupy());
         tokio::spawn(async move {
             if let (Some(socket), Some(is_tcp)) = (&shared, lent) {
                 if let Some(lending) = Lending::open(upgrade, exchange, limits, flush, (socket, is_tcp)).await {
@@ -492,6 +498,7 @@ impl App {
             } else if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
                 session.run(&mut permit).await;
             }
+            drop(open);
         });
     }
 

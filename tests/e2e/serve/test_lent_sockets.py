@@ -131,6 +131,19 @@ def test_ctrl_c_tells_all_and_workers_end_in_order(tmp_path: Path, speaker: list
         assert "SIGKILL" not in served.err.wait_end()
 
 
+def test_websockets_that_leave_no_slot_are_told_of(tmp_path: Path) -> None:
+    def opened() -> float:
+        return served.figures("clutch_http_websockets_open")['front="serve"']
+
+    with serve(tmp_path, "--worker-connections", "2", "--set", "fronts.admin.bind=127.0.0.1:0") as served:
+        with served.open("echo"):
+            soon(lambda: opened() == 1)
+            with served.open("echo"):
+                served.err.wait("WebSockets have all 2 slots of pool web")
+                soon(lambda: opened() == 2)
+        soon(lambda: opened() == 0)
+
+
 @pytest.mark.parametrize("path", ["told", "hold"])
 def test_code_of_a_websocket_ends_before_its_worker_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, path: str) -> None:
     """The one hears of it and goes on for a while, the other hears nothing and is cancelled."""

@@ -70,6 +70,7 @@ pub(crate) struct Figures {
     /// Requests and connections that no app saw, or none to its end, by reason.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     open: AtomicU64,
+    websockets: AtomicU64,
     connections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
@@ -88,6 +89,7 @@ impl Figures {
             routes: Mutex::default(),
             reasons: Mutex::default(),
             open: AtomicU64::default(),
+            websockets: AtomicU64::default(),
             connections: AtomicU64::default(),
             received: AtomicU64::default(),
             sent: AtomicU64::default(),
@@ -130,10 +132,19 @@ impl Figures {
     }
 
     /// A connection, while the result is kept.
-    pub(crate) fn connection(self: &Arc<Figures>) -> Connected {
+    pub(crate) fn connection(self: &Arc<Figures>) -> Open {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Connected(self.clone())
+        Open::new(self, |figures| &figures.open)
+    }
+
+    /// An accepted WebSocket, while the result is kept.
+    pub(crate) fn websocket(self: &Arc<Figures>) -> Open {
+        Open::new(self, |figures| &figures.websockets)
+    }
+
+    /// WebSockets that are open.
+    pub(crate) fn websockets(&self) -> u64 {
+        read(&self.websockets)
     }
 
     /// Makes the figures of a front, which its plane shows to the end.
@@ -173,6 +184,8 @@ impl Member for Figures {
         figures.extend(COUNTERS.map(|(name, help, of)| one(name, help, FigureValue::Counter(read(of(self))))));
         let help = "Connections that are open, WebSockets among them";
         figures.push(one("http_connections_open", help, FigureValue::Gauge(read(&self.open))));
+        let help = "WebSockets that are open, each in a slot of its worker";
+        figures.push(one("http_websockets_open", help, FigureValue::Gauge(self.websockets())));
         let help = "From the head of a request until its client had taken the response";
         figures.push(one("http_request_seconds", help, FigureValue::Histogram(self.durations())));
         figures.extend(self.routes.lock().figures(|more| self.labels(more)));
@@ -190,12 +203,22 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A connection that is open.
-pub(crate) struct Connected(Arc<Figures>);
+/// Something that is open, in the gauge of its kind.
+pub(crate) struct Open {
+    figures: Arc<Figures>,
+    gauge: fn(&Figures) -> &AtomicU64,
+}
 
-impl Drop for Connected {
+impl Open {
+    fn new(figures: &Arc<Figures>, gauge: fn(&Figures) -> &AtomicU64) -> Open {
+        gauge(figures).fetch_add(1, Ordering::Relaxed);
+        Open { figures: figures.clone(), gauge }
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        (self.gauge)(&self.figures).fetch_sub(1, Ordering::Relaxed);
     }
 }
 

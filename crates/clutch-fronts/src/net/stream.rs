@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::accept::Shortage;
-use crate::account::figures::{Connected, Figures};
+use crate::account::figures::{Figures, Open};
 
 /// Maximum time that a stop waits for a client which was told of the end to close its side.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
@@ -202,7 +202,7 @@ pub(crate) async fn linger(mut io: impl AsyncRead + Unpin) {
 pub(crate) struct ConnectionPermit {
     leave: watch::Receiver<()>,
     shortage: Option<Shortage>,
-    _place: Arc<(OwnedSemaphorePermit, Option<Connected>)>,
+    _place: Arc<(OwnedSemaphorePermit, Option<Open>)>,
 }
 
 impl ConnectionPermit {
