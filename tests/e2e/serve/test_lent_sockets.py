@@ -145,7 +145,7 @@ def test_websockets_that_leave_no_slot_are_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["told", "hold"])
-def test_code_of_a_websocket_ends_before_its_worker_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, path: str) -> None:
+def test_code_of_a_websocket_ends_before_its_worker(tmp_path: Path, rendezvous: Rendezvous, path: str) -> None:
     """The one hears of it and goes on for a while, the other hears nothing and is cancelled."""
     with serve(tmp_path) as served, served.open(path, rendezvous) as client:
         heard = rendezvous.guest() if path == "hold" else None

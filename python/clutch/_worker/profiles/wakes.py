@@ -1,7 +1,7 @@
 """A loop of asyncio's that other threads wake once for all that they ask of it, and only while it sleeps.
 
-Its own `call_soon_threadsafe` writes to a socket each time: for an app whose `def` endpoints run in threads that is a write,
-a read, and often a turn of the loop for every request.
+Its own `call_soon_threadsafe` writes to a socket each time: for an app whose `def` endpoints run in threads that is a
+write, a read, and often a turn of the loop for every request.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def wake_once(loop: asyncio.AbstractEventLoop) -> None:
 class Sleeper:
     """`ready`: what the loop is to run. `select`: its sleep. `write`: ends that.
 
-    A thread adds to `ready` and then looks whether the loop sleeps; the loop says that it sleeps and then looks at `ready`.
-    So one of them sees the other.
+    A thread adds to `ready` and then looks whether the loop sleeps; the loop says that it sleeps and then looks at
+    `ready`. So one of them sees the other.
     """
 
     def __init__(self, ready: Any, select: Callable[[float | None], Any], write: Callable[[], object]) -> None:
