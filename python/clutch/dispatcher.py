@@ -49,6 +49,8 @@ LEAVING_SECONDS_MAX = 5.0
 LEAVING_FRACTION = 0.25
 JOBS_SETTLED_SECONDS = 1.5
 """How long beyond the grace a stop waits for a store to take how its jobs ended; what it does not take runs again."""
+CUT_SECONDS = 0.5
+"""Beyond the grace, for the code of requests that is told to stop then, and the shutdown of their app."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
 
@@ -454,17 +456,23 @@ class Dispatcher:
     def _stop_work(self, graces: Mapping[str, float]) -> None:
         """Side by side, so that all is over when the longest grace is."""
         since, fronts_over = time.monotonic(), threading.Event()
+        served = {front["pool"] for front in self.config.fronts.values() if front["kind"] == "serve"}
+        grace = max(graces.values()) or self.parting_seconds
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
             stops: list[Callable[[], None]] = []
             for name, pool in self.pools.items():
-                stop = functools.partial(stop_pool, pool, graces[name], since, fronts_over)
+                own, cut = graces[name], None
+                if name in served:
+                    cut = CUT_SECONDS if own else LEAVING_SECONDS_MAX
+                    own = own or self.parting_seconds
+                stop = functools.partial(stop_pool, pool, own, since, fronts_over, cut)
                 try:
                     stops.append(together.submit(stop).result)
                 except RuntimeError:  # no thread can be had: at the interpreter's end, or at a limit of the system
                     stops.append(stop)
             try:
                 if self._fronts is not None:
-                    self._fronts.stop_work(max(self.parting_seconds, *graces.values()))
+                    self._fronts.stop_work(grace)
             finally:
                 fronts_over.set()
             for stop in stops:
@@ -515,15 +523,21 @@ def refuse_to_stop(now: bool) -> None:
     )
 
 
-def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:
+def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event, cut: float | None) -> None:
     """Running work has what is left of the grace, then its workers are killed; the wait is for the last process. Idle
     workers end in order, also without a grace.
 
-    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
+    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's. An app's
+    requests are told to stop then, and have `cut` seconds more, so that its shutdown can run; None: it has no app.
     """
-    # Without a grace the fronts are over at once, or soon.
+    # Without a grace the fronts end at once.
     fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
-    pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
+    left = max(grace - (time.monotonic() - since), 0.0)
+    if cut is not None:
+        pool._cut_off(left)
+        pool._stop(left + cut)
+    else:
+        pool._stop(max(left, LEAST_GRACE) if grace else 0.0)
     pool.shutdown()
 
 

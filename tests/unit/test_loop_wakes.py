@@ -122,3 +122,16 @@ def test_everything_that_threads_ask_for_is_done() -> None:
         loop.close()
     assert count == CALLS * THREADS
     assert not HAS_GIL or len(written) < CALLS * THREADS
+
+
+def test_a_loop_that_runs_within_its_own_sleep_is_woken_each_time() -> None:
+    """As nest_asyncio lets it, from a signal's handler: who has ended which sleep is not known any more."""
+
+    def nest(sleeper: Sleeper) -> None:
+        loop.meanwhile = lambda sleeper: sleeper.wake()
+        sleeper.select(0)
+        sleeper.wake()
+
+    loop = Loop(nest)
+    loop.sleeper.select(None)
+    assert loop.writes == 2

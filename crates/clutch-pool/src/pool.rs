@@ -222,6 +222,22 @@ impl Pool {
         self.core.lock().tell_endless(|_| true);
     }
 
+    /// Whether a worker that takes work could begin some now.
+    pub fn has_free_slot(&self) -> bool {
+        self.core.lock().machine.has_free_slot()
+    }
+
+    /// What workers have is cut off after this time: its code is told to stop, and its worker may end in order.
+    pub fn cut_off(&self, after: Duration) {
+        let Some(by) = Instant::now().checked_add(after) else { return };
+        self.transact(|core, _, _| {
+            for worker in core.peers.keys() {
+                core.machine.cut_all(*worker, by);
+            }
+        });
+        self.wake_for(Some(by));
+    }
+
     /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed. Idle
     /// ones end in order also without a grace.
     pub fn stop(&self, grace: Duration, term: Duration) {

@@ -184,7 +184,7 @@ impl Member for Figures {
         figures.extend(COUNTERS.map(|(name, help, of)| one(name, help, FigureValue::Counter(read(of(self))))));
         let help = "Connections that are open, WebSockets among them";
         figures.push(one("http_connections_open", help, FigureValue::Gauge(read(&self.open))));
-        let help = "WebSockets that are open, each in a slot of its worker";
+        let help = "WebSockets that are open; each has a slot of its worker until the app has ended it";
         figures.push(one("http_websockets_open", help, FigureValue::Gauge(self.websockets())));
         let help = "From the head of a request until its client had taken the response";
         figures.push(one("http_request_seconds", help, FigureValue::Histogram(self.durations())));

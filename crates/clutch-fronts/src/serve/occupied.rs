@@ -11,10 +11,11 @@ use crate::account::figures::{Figures, Open};
 pub(super) fn occupy(figures: &Arc<Figures>, pool: &Pool, warnings: &Warnings) -> Open {
     let open = figures.websocket();
     let count = figures.websockets();
-    // The pool is not asked before they fill one worker.
-    if count >= u64::from(pool.config.shape.slots()) {
+    // The pool is not asked before they fill one worker. Those whose worker leaves, or that are being closed, are in the way
+    // of nobody.
+    if count >= u64::from(pool.config.shape.slots()) && !pool.has_free_slot() {
         let stats = pool.stats();
-        if stats.ready >= stats.max && count >= stats.slots as u64 {
+        if stats.slots > 0 && stats.ready >= stats.max && count >= stats.slots as u64 {
             warnings.tell("websockets", || words(&figures.front, &stats.name, stats.slots));
         }
     }

@@ -45,7 +45,7 @@ impl Notice {
         let cause = match cause {
             StopCause::Deadline => "its work was past its deadline and did not stop",
             StopCause::Cancelled => "its work was cancelled and did not stop",
-            StopCause::Drained => "it was ending and its endless work did not stop",
+            StopCause::Drained => "it was ending and its work did not stop",
         };
         Notice::Stuck { worker, cause: cause.to_owned() }
     }

@@ -395,6 +395,11 @@ impl<T> Machine<T> {
         self.slots.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
+    /// Whether a worker that takes work could begin some now.
+    pub fn has_free_slot(&self) -> bool {
+        self.slots.totals().free > 0
+    }
+
     /// Whether the worker has nothing to do that ends by itself.
     pub fn has_only_endless(&self, worker: WorkerKey) -> bool {
         self.sent(worker).all(|id| self.submissions.get(id).is_some_and(|work| work.request.endless))

@@ -11,6 +11,7 @@ use clutch_pool::work::{Where, WorkId};
 const NS: Duration = Duration::from_nanos(1);
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Short, and what a test is about.
 const SHORT: u32 = 2;
@@ -385,6 +386,37 @@ fn who_has_only_endless_work_can_end_at_any_time() {
     assert!(world.machine.has_only_endless(worker));
     world.abandon(endless);
     assert!(world.machine.has_only_endless(worker), "it was told to stop");
+}
+
+#[test]
+fn endless_work_is_cut_off_at_the_earliest_of_the_instants_that_its_worker_is_given() {
+    for (first, second) in [(30, 1), (1, 30)] {
+        let mut world = World::new(Limits::default());
+        let worker = world.worker(1, None);
+        world.submit(Request { endless: true, ..request(OTHER) });
+        world.begin(worker).expect("sent at once");
+        for seconds in [first, second] {
+            let by = world.now + seconds * SECOND;
+            world.machine.on(Event::EndEndless { worker, by }, world.now, &mut Vec::new());
+        }
+        assert_eq!(world.machine.next_deadline(), Some(world.now + SECOND), "{first} s, then {second} s");
+    }
+}
+
+#[test]
+fn all_work_can_be_cut_off_be_it_endless_or_not() {
+    let mut world = World::new(Limits::default());
+    let worker = world.worker(2, None);
+    let all = [true, false].map(|endless| world.submit(Request { endless, ..request(OTHER) }));
+    while world.begin(worker).is_some() {}
+    world.machine.cut_all(worker, world.now + SECOND);
+    let mut out = Vec::new();
+    world.machine.tick(world.now + SECOND - NS, &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    world.machine.tick(world.now + SECOND, &mut out);
+    let cut: Vec<_> =
+        out.iter().filter_map(|action| if let Action::CutOff { id, .. } = action { Some(*id) } else { None }).collect();
+    assert_eq!(cut, all);
 }
 
 #[test]

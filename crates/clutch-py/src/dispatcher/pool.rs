@@ -518,6 +518,14 @@ impl PoolCore {
         Ok(())
     }
 
+    /// Cuts off what workers have, after so many seconds: its code is told to stop.
+    fn _cut_off(&self, py: Python<'_>, after: f64) -> PyResult<()> {
+        let pool = self.core(py)?;
+        let after = Duration::try_from_secs_f64(after.max(0.0)).unwrap_or(Duration::MAX / 4);
+        py.detach(|| pool.cut_off(after));
+        Ok(())
+    }
+
     /// Closes, waits `grace` seconds for running work, then sends TERM, then KILL. With 0, running work is cut
     /// off at once; idle workers still end gracefully.
     fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {

@@ -39,8 +39,11 @@ class Sleeper:
         """This one; None: it runs."""
         self.ended: object | None = None
         """The last one that somebody has ended."""
+        self.nests = False
+        """It has run within its own sleep, by a signal's handler: it is woken each time from then on."""
 
     def select(self, timeout: float | None = None) -> Any:
+        self.nests |= self.sleep is not None
         self.sleep = object()
         try:
             return self.wait(0 if self.ready else timeout)
@@ -49,7 +52,7 @@ class Sleeper:
 
     def wake(self) -> None:
         sleep = self.sleep
-        if sleep is None or sleep is self.ended:
+        if (sleep is None or sleep is self.ended) and not self.nests:
             return
         self.write()
         # Not before, as a thread may be interrupted anywhere; and not the loop's next one, which it may be in by now.

@@ -124,7 +124,8 @@ impl<T> Machine<T> {
 
     /// Endless work in a worker that is to end goes on until then.
     pub(super) fn end_endless(&mut self, worker: WorkerKey, by: Instant) {
-        let Some(by) = self.slots.change(worker, |load| *load.ends_by.get_or_insert(by)) else { return };
+        let earliest = |load: &mut Load| *load.ends_by.insert(load.ends_by.map_or(by, |before| before.min(by)));
+        let Some(by) = self.slots.change(worker, earliest) else { return };
         for id in self.sent(worker).collect::<Vec<_>>() {
             self.cut_endless(id, by);
         }
@@ -142,8 +143,21 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn cut_endless(&mut self, id: WorkId, by: Instant) {
-        let Some(work) = self.submissions.get_mut(id).filter(|work| work.request.endless) else { return };
-        let at = *work.cut_at.get_or_insert(by);
+        if self.submissions.get(id).is_some_and(|work| work.request.endless) {
+            self.cut_work(id, by);
+        }
+    }
+
+    /// Work that was sent to this worker is cut off then, endless or not.
+    pub fn cut_all(&mut self, worker: WorkerKey, by: Instant) {
+        for id in self.sent(worker).collect::<Vec<_>>() {
+            self.cut_work(id, by);
+        }
+    }
+
+    fn cut_work(&mut self, id: WorkId, by: Instant) {
+        let Some(work) = self.submissions.get_mut(id) else { return };
+        let at = *work.cut_at.insert(work.cut_at.map_or(by, |before| before.min(by)));
         self.submissions.await_instant(at, id);
     }
 
