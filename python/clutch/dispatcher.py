@@ -49,7 +49,7 @@ LEAVING_SECONDS_MAX = 5.0
 LEAVING_FRACTION = 0.25
 JOBS_SETTLED_SECONDS = 1.5
 """How long beyond the grace a stop waits for a store to take how its jobs ended; what it does not take runs again."""
-CUT_SECONDS = 0.5
+CUT_SECONDS = 1.0
 """Beyond the grace, for the code of requests that is told to stop then, and the shutdown of their app."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
@@ -527,8 +527,8 @@ def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Even
     """Running work has what is left of the grace, then its workers are killed; the wait is for the last process. Idle
     workers end in order, also without a grace.
 
-    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's. An app's
-    requests are told to stop then, and have `cut` seconds more, so that its shutdown can run; None: it has no app.
+    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's. An
+    app's requests are told to stop then, and have `cut` seconds more, so that it can shut down; None: it is no app's.
     """
     # Without a grace the fronts end at once.
     fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)

@@ -275,6 +275,19 @@ def test_idle_workers_run_their_shutdown_on_ctrl_c(tmp_path: Path, rendezvous: R
         assert "SIGKILL" not in serving.err.wait_end()
 
 
+def test_a_request_is_told_to_stop_before_the_shutdown_of_its_app(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    env = environment() | {"SHUTDOWN_PORT": str(rendezvous.port)}
+    with Serving(tmp_path, "web:with_lifespan", "-w", "1", "-b", ANY_PORT, env=env) as serving:
+        serving.wait_ready("web")
+        with serving.asking(f"/meet?port={rendezvous.port}"):
+            running = rendezvous.guest()
+            serving.interrupt()
+            running.wait_gone()
+            rendezvous.guest().let_go()
+            assert serving.wait() == 0
+        assert "was killed by" not in serving.err.wait_end()
+
+
 @pytest.mark.parametrize(("app", "flags"), [("app", "-k async"), ("wsgi", "-k sync"), ("wsgi", "-k gthread")])
 def test_failure_68_a_stop_takes_the_grace_once(tmp_path: Path, rendezvous: Rendezvous, app: str, flags: str) -> None:
     """Its request never ends, and hears of nothing."""

@@ -134,7 +134,10 @@ impl Supervisor {
             Event::Died { worker } => self.fleet.died(worker, now),
             Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
             Event::Worn { worker, why } => self.fleet.worn(worker, why),
-            Event::Drained { worker } => self.fleet.drained(worker, at, out),
+            Event::Drained { worker } => {
+                let end_by = (!self.is_stopping()).then(|| now + self.fleet.graces().0);
+                self.fleet.drained(worker, end_by, at, out);
+            }
             Event::Stuck { worker, cause } => self.fleet.stuck(worker, cause, now, out),
             Event::Debugging { worker, on } => self.fleet.debug(worker, on, now, out),
             Event::Memory(figures) => self.weigh(&figures, now, out),
@@ -400,8 +403,12 @@ impl Supervisor {
 
     /// The stop of a pool that was closed and has no work left: all workers are idle.
     fn stop_empty(&mut self, now: Instant) {
+        // Whoever has stopped it has said how long it may take.
+        if self.is_stopping() {
+            return;
+        }
         let (grace, term_grace) = self.fleet.graces();
-        if grace.is_zero() && !self.is_stopping() {
+        if grace.is_zero() {
             self.fleet.spare_idle(&self.fleet.keys(), now + IDLE_LEAVE);
         }
         self.shutdown.begin(grace, stop_term(grace, term_grace), now);

@@ -222,9 +222,9 @@ impl Fleet {
         }
     }
 
-    /// The pool says that nothing is left in it, or nothing that anybody waits for.
-    pub(super) fn drained(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) {
-        let by = at.now + self.config.grace();
+    /// The pool says that nothing is left in it, or nothing that anybody waits for. `end_by`: when it is told with TERM
+    /// unless it ends in order; none: when all are.
+    pub(super) fn drained(&mut self, key: WorkerKey, end_by: Option<Instant>, at: Scene<'_>, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
         match worker.state() {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
@@ -235,9 +235,7 @@ impl Fleet {
             }
             State::Draining if worker.escalation.is_stuck() => self.terminate(key, GRACE_OVER, at.now, out),
             State::Draining => {
-                if !worker.escalation.is_spared() {
-                    worker.escalation.end_by(by);
-                }
+                end_by.into_iter().for_each(|by| worker.escalation.end_by(by));
                 out.push(Action::End { worker: key });
             }
             State::Starting | State::Killed => {}
@@ -387,7 +385,8 @@ impl Fleet {
         for key in self.keys() {
             let Some(worker) = self.workers.get_mut(&key) else { continue };
             match worker.state() {
-                State::Ready => self.drain(key, Leave::Stopped, at, out),
+                // The stop has limits of its own.
+                State::Ready => worker.drain(Leave::Stopped, None, out),
                 State::Starting if worker.escalation.is_termed() && worker.escalation.is_spared() => {}
                 State::Starting if worker.escalation.is_spared() => {
                     out.push(Action::Kill { worker: key, signal: EndSignal::Term });
