@@ -170,13 +170,13 @@ impl PoolDriver {
         core.peers.keys().filter(idle).copied().collect()
     }
 
-    /// Workers on whose links nothing is that has an end of its own.
+    /// Workers that run nothing but endless work.
     pub fn workers_without_ends(&self) -> Vec<WorkerKey> {
         let core = self.0.core.lock();
         core.peers.keys().filter(|key| core.machine.has_only_endless(**key)).copied().collect()
     }
 
-    /// Endless work of these workers is cut off then: when they drain they tell it so, and not until when.
+    /// Endless work of these workers is cut off at `by`, unless that was to be earlier already. They tell it when they drain.
     pub fn limit_endless(&self, workers: &[WorkerKey], by: Instant) {
         self.0.transact(|core, now, actions| {
             for worker in workers {
