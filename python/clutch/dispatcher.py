@@ -534,8 +534,10 @@ def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Even
     fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
     left = max(grace - (time.monotonic() - since), 0.0)
     if cut is not None:
-        pool._cut_off(left)
         pool._stop(left + cut)
+        # Behind its clients, whose connections the fronts have cut off by then.
+        fronts_over.wait()
+        pool._cut_off(max(grace - (time.monotonic() - since), 0.0))
     else:
         pool._stop(max(left, LEAST_GRACE) if grace else 0.0)
     pool.shutdown()
