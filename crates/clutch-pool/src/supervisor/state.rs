@@ -135,7 +135,9 @@ impl Supervisor {
             Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
             Event::Worn { worker, why } => self.fleet.worn(worker, why),
             Event::Drained { worker } => {
-                let end_by = (!self.is_stopping()).then(|| now + self.fleet.graces().0);
+                // A stop may leave it more time than the pool's own grace.
+                let by = now + self.fleet.graces().0;
+                let end_by = self.shutdown.term_at().map_or(by, |at| at.max(by));
                 self.fleet.drained(worker, end_by, at, out);
             }
             Event::Stuck { worker, cause } => self.fleet.stuck(worker, cause, now, out),

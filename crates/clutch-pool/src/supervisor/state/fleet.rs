@@ -223,8 +223,8 @@ impl Fleet {
     }
 
     /// The pool says that nothing is left in it, or nothing that anybody waits for. `end_by`: when it is told with TERM
-    /// unless it ends in order; none: when all are.
-    pub(super) fn drained(&mut self, key: WorkerKey, end_by: Option<Instant>, at: Scene<'_>, out: &mut Vec<Action>) {
+    /// unless it has ended in order.
+    pub(super) fn drained(&mut self, key: WorkerKey, end_by: Instant, at: Scene<'_>, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
         match worker.state() {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
@@ -235,7 +235,9 @@ impl Fleet {
             }
             State::Draining if worker.escalation.is_stuck() => self.terminate(key, GRACE_OVER, at.now, out),
             State::Draining => {
-                end_by.into_iter().for_each(|by| worker.escalation.end_by(by));
+                if !worker.escalation.is_spared() {
+                    worker.escalation.end_by(end_by);
+                }
                 out.push(Action::End { worker: key });
             }
             State::Starting | State::Killed => {}

@@ -90,6 +90,10 @@ impl Shutdown {
     }
 
     /// When what is left is killed.
+    pub(super) fn term_at(&self) -> Option<Instant> {
+        self.steps.map(|steps| steps.term_at)
+    }
+
     pub(super) fn kill_at(&self) -> Option<Instant> {
         self.steps.map(|steps| steps.kill_at)
     }
