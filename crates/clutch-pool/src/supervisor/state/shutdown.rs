@@ -89,11 +89,12 @@ impl Shutdown {
         all && now >= *steps.killing_since.get_or_insert(now) + STATUS_WAIT
     }
 
-    /// When what is left is killed.
+    /// When what is left is told with TERM.
     pub(super) fn term_at(&self) -> Option<Instant> {
         self.steps.map(|steps| steps.term_at)
     }
 
+    /// When what is left is killed.
     pub(super) fn kill_at(&self) -> Option<Instant> {
         self.steps.map(|steps| steps.kill_at)
     }
