@@ -325,6 +325,18 @@ def test_a_handler_of_the_users_runs_at_the_real_end_alone(
     assert "told" in told.read_text()
 
 
+def take_no_notice_of_term() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+
+@pytest.mark.per_profile
+def test_idle_workers_end_whatever_their_handler_does(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(initializer=take_no_notice_of_term, term_grace=600)
+    pool.wait_ready(timeout=60)
+    pool.terminate_workers()
+    pool.shutdown()
+
+
 def test_a_copy_that_code_forks_is_ended_as_ever(make_pool: Callable[..., Pool]) -> None:
     assert make_pool(workers=1).call("terminate_fork") == -signal.SIGTERM
 

@@ -250,6 +250,15 @@ fn a_drained_worker_that_does_not_end_is_made_to() {
 }
 
 #[test]
+fn a_worker_that_was_told_with_term_and_has_nothing_left_may_end_in_order() {
+    let mut play = Play::ready(config());
+    play.tell(Event::Stop { grace: Duration::ZERO, term: TERM_GRACE, idle: vec![] });
+    assert_eq!(play.told(1, EndSignal::Term), Some(Duration::ZERO));
+    play.tell(Event::Drained { worker: 1 });
+    assert!(play.world.ended.contains(&1), "its handler of TERM may do anything");
+}
+
+#[test]
 fn failure_06_a_stop_tells_all_workers_at_the_same_time() {
     for (grace, term) in [(GRACE, Duration::from_millis(500)), (Duration::ZERO, Duration::ZERO)] {
         assert_eq!(stop_term(grace, TERM_GRACE), term);

@@ -240,6 +240,8 @@ impl Fleet {
                 }
                 out.push(Action::End { worker: key });
             }
+            // A handler of its own may have heard TERM without waking what waits for work, or not end the process.
+            State::Killed if worker.escalation.is_termed() => out.push(Action::End { worker: key }),
             State::Starting | State::Killed => {}
         }
     }
