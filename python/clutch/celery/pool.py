@@ -24,6 +24,7 @@ from celery.app.defaults import DEFAULTS, SETTING_KEYS
 from celery.concurrency import prefork
 from celery.concurrency.base import BasePool
 from celery.utils.log import get_logger
+from celery.worker import state
 from kombu.asynchronous import get_event_loop
 
 import clutch
@@ -359,11 +360,17 @@ class TaskPool(BasePool):
 
     def on_stop(self) -> None:
         self._pool.shutdown(wait=False)
+        if state.should_terminate:
+            # Celery has cancelled what it knows of; its signal may have come while it handed one over.
+            for running in list(self._running):
+                running.terminate()
         if not self._has_hub:
             self._room.wait_empty()
         while self._running:
             self._tell_all(WAIT_SECONDS)
             self._run_loop_of_celery()
+        if state.should_terminate:
+            self._pool.kill_workers()  # the pool may have one that is not in `_running` yet
         self._pool.shutdown(wait=True)
 
     def _run_loop_of_celery(self) -> None:

@@ -110,6 +110,16 @@ def test_a_cold_shutdown_leaves_late_tasks_to_others(redis: RedisServer, shop: M
     assert redis.ask("HLEN", "unacked").strip() == "0"
 
 
+def test_a_cold_shutdown_in_the_middle_of_handing_a_task_over(
+    redis: RedisServer, shop: ModuleType, tmp_path: Path
+) -> None:
+    path, pool = str(tmp_path / "ran"), "celery_pools:StoppedInSubmit"
+    with worker_of_celery(redis, *CUSTOM, "-c", "1", CELERY_CUSTOM_WORKER_POOL=pool, RAN=path) as worker:
+        shop.note_late.delay(path, "late", 600)
+        worker.wait()
+    assert redis.ask("LLEN", "celery").strip() == "1"
+
+
 def test_a_broker_without_an_event_loop(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of folders; Redis has the results."""
     folder = tmp_path / "broker"
