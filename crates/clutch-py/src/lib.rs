@@ -1,7 +1,7 @@
 //! `clutch._core`: the bridge between Python and the crates below. This file is the whole surface.
 //!
 //! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs,
-//! finalizing.rs and interrupt.rs only.
+//! finalizing.rs, gil_lock.rs and interrupt.rs only.
 
 mod buffer;
 mod call;
@@ -9,6 +9,7 @@ mod codec;
 mod context;
 mod dispatcher;
 mod errors;
+mod gil_lock;
 mod handlers;
 mod held;
 mod link;

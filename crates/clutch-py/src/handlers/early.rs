@@ -1,6 +1,7 @@
 //! Responses that wait for others to be sent together, and a thread that sends them when what runs in between takes long: it
 //! needs no Python, which the code that runs may hold for ever.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const WANTED_LOOK: Duration = Duration::from_secs(10);
 /// Connections with something to send.
 pub struct Unsent<T> {
     waiting: Mutex<Waiting<T>>,
+    /// Changed with what waits, for those that only look.
+    is_empty: AtomicBool,
     is_asleep: Mutex<bool>,
     woken: Condvar,
 }
@@ -42,7 +45,7 @@ impl<T: Clone + Send + 'static> Unsent<T> {
     /// `send_early`: sends of one what can be sent without Python.
     pub fn watched(send_early: fn(&T)) -> Arc<Unsent<T>> {
         let (waiting, is_asleep, woken) = (Mutex::default(), Mutex::default(), Condvar::new());
-        let unsent = Arc::new(Unsent { waiting, is_asleep, woken });
+        let unsent = Arc::new(Unsent { waiting, is_empty: AtomicBool::new(true), is_asleep, woken });
         let watched = Arc::downgrade(&unsent);
         // Without the thread they wait for what runs in between.
         let _ = std::thread::Builder::new().name("clutch-early".to_owned()).spawn(move || watch(&watched, send_early));
@@ -54,7 +57,10 @@ impl<T: Clone + Send + 'static> Unsent<T> {
             let mut waiting = self.waiting.lock();
             waiting.connections.push(connection);
             let is_first = waiting.since.is_none();
-            waiting.since.get_or_insert_with(Instant::now);
+            if is_first {
+                waiting.since = Some(Instant::now());
+                self.is_empty.store(false, Ordering::Relaxed);
+            }
             is_first
         };
         if is_first && std::mem::take(&mut *self.is_asleep.lock()) {
@@ -63,11 +69,13 @@ impl<T: Clone + Send + 'static> Unsent<T> {
     }
 
     pub fn take(&self) -> Vec<T> {
-        std::mem::take(&mut *self.waiting.lock()).connections
+        let mut waiting = self.waiting.lock();
+        self.is_empty.store(true, Ordering::Relaxed);
+        std::mem::take(&mut *waiting).connections
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiting.lock().connections.is_empty()
+        self.is_empty.load(Ordering::Relaxed)
     }
 
     /// Those that have waited too long, and whether any wait.

@@ -19,7 +19,7 @@ use clutch_wire::sys::{self, ENDED, Poller};
 use pyo3::prelude::*;
 
 use self::slow::Slow;
-use self::state::{Blocking, Held};
+use self::state::{Blocking, Held, Seat};
 use super::channel::Channel;
 use super::front::{CHANNEL, Front, Passed, REST_WAIT};
 use super::pace::Pace;
@@ -51,7 +51,7 @@ impl Blocking {
         Ok(Arc::new_cyclic(|this| Blocking {
             link,
             slots,
-            words: Mutex::default(),
+            seats: Mutex::default(),
             app,
             channel,
             poller,
@@ -59,7 +59,6 @@ impl Blocking {
             front: OnceLock::new(),
             connections: Mutex::default(),
             ready: Mutex::default(),
-            rooms: Mutex::default(),
             slow: Mutex::default(),
             bell,
             unsent: Unsent::watched(|held: &Arc<Held>| held.send_early()),
@@ -83,7 +82,8 @@ impl Blocking {
             match ToWorker::read(&message) {
                 Ok(ToWorker::Settings(settings)) => {
                     if let Some(ledger) = descriptor.and_then(|page| Ledger::open(page).ok()) {
-                        self.words.lock().clone_from(&settings.words);
+                        let seat = |word: &u32| Seat { word: Some(*word), ..Seat::default() };
+                        *self.seats.lock() = settings.words.iter().map(seat).collect();
                         let _ = self.front.set(Front::new(&settings, ledger));
                     }
                 }

@@ -79,6 +79,13 @@ struct State {
 
 type Method = [u8; 8];
 
+impl State {
+    /// Method and head of the request whose response is over.
+    fn told_of(&mut self) -> (Method, Vec<u8>) {
+        (self.method, std::mem::take(&mut self.request_head))
+    }
+}
+
 /// A connection, from its pass to its end or its way back.
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -236,15 +243,7 @@ impl Connection {
 
     /// Starts a request. Returns whether its response is over, and the next one may be read.
     fn start(&self, py: Python<'_>, front: &Front, plain: &Plain<'_>, head: &[u8]) -> PyResult<bool> {
-        let shared = &self.shared;
-        {
-            let mut state = self.state.lock();
-            if std::mem::take(&mut state.follows) {
-                state.is_earlier = !state.output.is_empty();
-                front.ledger.follows(state.turn, !state.is_earlier);
-            }
-            front.ledger.note(state.turn, NO_WORD, head);
-        }
+        let (shared, whole_head) = (&self.shared, head);
         let head = if front.wants_heads { head } else { &[] };
         let forwarded = front.forwarded(plain, self.from).unwrap_or_default();
         let own = Own {
@@ -268,6 +267,11 @@ impl Connection {
         let (request, arguments) = HeldRequest::of(scope, given)?;
         {
             let mut state = self.state.lock();
+            if std::mem::take(&mut state.follows) {
+                state.is_earlier = !state.output.is_empty();
+                front.ledger.follows(state.turn, !state.is_earlier);
+            }
+            front.ledger.note(state.turn, NO_WORD, whole_head);
             state.phase = Phase::Answering(request.clone().unbind());
             state.in_step = true;
             let count = plain.method.len().min(state.method.len());
@@ -305,8 +309,8 @@ impl Connection {
                 return Ok(());
             }
             state.phase = Phase::Resting;
+            front.ledger.rest(state.turn);
         }
-        front.ledger.rest(self.turn());
         if self.shared.is_leaving() { self.hand_back_if_idle(py) } else { Ok(()) }
     }
 
@@ -399,22 +403,18 @@ impl Connection {
     }
 
     /// The response is over.
-    fn settle(&self) -> Settled {
-        let turn = self.turn();
+    fn settle(&self, state: &mut State) -> Settled {
         let Some(front) = self.shared.front() else { return Settled { turn: None, adoption: None } };
-        let settled = settle(&front.ledger, turn);
+        let settled = settle(&front.ledger, state.turn);
         if let Some(next) = settled.turn {
-            let mut state = self.state.lock();
             (state.turn, state.follows, state.is_earlier) = (next, true, false);
         }
         settled
     }
 
-    fn tell(&self, py: Python<'_>, ended: &Ended, adopted: bool) -> PyResult<()> {
-        let (method, request_head) = {
-            let mut state = self.state.lock();
-            (state.method, std::mem::take(&mut state.request_head))
-        };
+    /// `of`: method and head of the request.
+    fn tell(&self, py: Python<'_>, of: (Method, Vec<u8>), ended: &Ended, adopted: bool) -> PyResult<()> {
+        let (method, request_head) = of;
         let length = method.iter().position(|byte| *byte == 0).unwrap_or(method.len());
         let method = std::str::from_utf8(&method[..length]).unwrap_or_default();
         let record = Told { place: self.place, adopted, method, request_head: &request_head, ..ended.told() };
@@ -491,11 +491,13 @@ impl Shared {
 
 impl Member for Connection {
     fn read(&self, py: Python<'_>, arena: &mut Vec<u8>, is_ended: bool) -> PyResult<bool> {
-        if self.state.lock().interests.writes {
-            self.flush(py)?;
-        }
         let read = {
             let mut state = self.state.lock();
+            if state.interests.writes {
+                drop(state);
+                self.flush(py)?;
+                state = self.state.lock();
+            }
             if !state.interests.reads {
                 return Ok(false);
             }
@@ -716,19 +718,19 @@ impl Client for Connection {
         if self.shared.is_in_copy() {
             return Ok(None);
         }
-        let Settled { turn, adoption } = self.settle();
+        let mut state = self.state.lock();
+        let Settled { turn, adoption } = self.settle(&mut state);
         if turn.is_none() {
+            drop(state);
             self.close();
             return Ok(adoption);
         }
-        self.tell(py, ended, adoption.is_some())?;
-        let (before, is_sent, goes_on) = {
-            let mut state = self.state.lock();
-            let next = if closes { Phase::Writing } else { Phase::Reading };
-            let before = std::mem::replace(&mut state.phase, next);
-            (before, state.output.is_empty(), !state.in_step && !closes && !state.input.is_empty())
-        };
+        let next = if closes { Phase::Writing } else { Phase::Reading };
+        let (of, before) = (state.told_of(), std::mem::replace(&mut state.phase, next));
+        let (is_sent, goes_on) = (state.output.is_empty(), !state.in_step && !closes && !state.input.is_empty());
+        drop(state);
         drop(before);
+        self.tell(py, of, ended, adoption.is_some())?;
         match (goes_on, is_sent) {
             (true, _) => self.go_on_soon(py)?,
             (false, true) => self.all_is_sent(py)?,
@@ -738,12 +740,14 @@ impl Client for Connection {
     }
 
     fn break_off(&self, py: Python<'_>, ended: &Ended) -> PyResult<Option<Adoption>> {
-        let Settled { turn, adoption } = self.settle();
+        let mut state = self.state.lock();
+        let (Settled { turn, adoption }, of) = (self.settle(&mut state), state.told_of());
+        drop(state);
         if turn.is_none() {
             self.close();
             return Ok(adoption);
         }
-        self.tell(py, ended, adoption.is_some())?;
+        self.tell(py, of, ended, adoption.is_some())?;
         // What the app had sent before goes out.
         self.flush(py)?;
         self.end(py)?;

@@ -129,7 +129,7 @@ impl Shared {
     /// A connection has something to send: when the turn is over, or that of the loop.
     pub(super) fn send_later(self: &Arc<Self>, py: Python<'_>, connection: Arc<dyn Member>) -> PyResult<()> {
         self.unsent.push(connection);
-        if self.will_send.swap(true, Ordering::Relaxed) {
+        if self.will_send.load(Ordering::Relaxed) || self.will_send.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let send = Py::new(py, SendAll(self.clone()))?;
@@ -170,10 +170,10 @@ impl Shared {
 
     /// A record waits to be sent with others.
     pub(super) fn records_wait(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        match self.has_records_timer.swap(true, Ordering::Relaxed) {
-            true => Ok(()),
-            false => self.call_later(py, RECORDS_WAIT, Py::new(py, SendRecords(self.clone()))?),
+        if self.has_records_timer.load(Ordering::Relaxed) || self.has_records_timer.swap(true, Ordering::Relaxed) {
+            return Ok(());
         }
+        self.call_later(py, RECORDS_WAIT, Py::new(py, SendRecords(self.clone()))?)
     }
 
     /// Looks at slow clients after a while.

@@ -12,9 +12,9 @@ pub trait Waits {
     /// Returns the next message for `receive`; none: it has to wait.
     fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>>;
 
-    fn has_message(&self) -> bool;
+    fn has_message(&self, py: Python<'_>) -> bool;
 
-    fn has_room(&self) -> bool;
+    fn has_room(&self, py: Python<'_>) -> bool;
 
     /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
     fn wait(&self, py: Python<'_>, is_there: &dyn Fn() -> bool) -> PyResult<Py<PyAny>>;
@@ -91,11 +91,11 @@ impl Awaiting {
         let Some(asked) = &self.asked else { return Ok(None) };
         let request = (asked.waits)(asked.request.bind(py))?;
         match self.awaited {
-            Awaited::Room if request.has_room() => Ok(None),
-            Awaited::Room => request.wait(py, &|| request.has_room()).map(Some),
+            Awaited::Room if request.has_room(py) => Ok(None),
+            Awaited::Room => request.wait(py, &|| request.has_room(py)).map(Some),
             Awaited::Message => match request.next_message(py)? {
                 Some(message) => Err(PyStopIteration::new_err((message,))),
-                None => request.wait(py, &|| request.has_message()).map(Some),
+                None => request.wait(py, &|| request.has_message(py)).map(Some),
             },
         }
     }

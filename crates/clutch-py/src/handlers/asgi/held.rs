@@ -5,7 +5,6 @@ use std::sync::Arc;
 use clutch_fronts::app::response::Head;
 use clutch_fronts::held::ledger::Adoption;
 use clutch_fronts::held::message::ToldEnd;
-use clutch_wire::sync::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
 use super::late_heads::{self, LateHead};
 use super::messages::{dict_of, header_lines, http_request, item};
+use crate::gil_lock::GilLock;
 use crate::handlers::held::{Client, Content, Ended, HeldResponse, Outgoing, Wanted};
 use crate::handlers::http::{App, misuse, misused};
 use crate::handlers::outcome::outcome_of;
@@ -50,7 +50,7 @@ pub struct HeldRequest {
     client: Arc<dyn Client>,
     app: Arc<App>,
     is_head: bool,
-    state: Mutex<HeldState>,
+    state: GilLock<HeldState>,
 }
 
 /// What makes a request, beside its scope.
@@ -79,7 +79,7 @@ impl HeldRequest {
             is_ending: false,
             waits: Vec::new(),
         };
-        let (is_head, state) = (wanted.is_head, Mutex::new(state));
+        let (is_head, state) = (wanted.is_head, GilLock::new(state));
         let request = Bound::new(py, HeldRequest { client, app, is_head, state })?;
         let receive = Bound::new(py, Receive(Asked::of(&request)))?;
         let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
@@ -89,7 +89,7 @@ impl HeldRequest {
     /// The coroutine waits for something: a head that waits for its body goes without it after a while.
     pub fn leave_first_step(slf: &Bound<'_, Self>) -> PyResult<()> {
         let has_head = {
-            let mut state = slf.get().state.lock();
+            let mut state = slf.get().state.lock(slf.py());
             state.in_first_step = false;
             state.response.machine().has_head()
         };
@@ -100,7 +100,7 @@ impl HeldRequest {
     /// ended, and the pool may come to know the request until then.
     pub fn client_gone(&self, py: Python<'_>) -> bool {
         let (waits, goes_on) = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             let goes_on = !std::mem::replace(&mut state.is_gone, true);
             if goes_on {
                 state.left = Some(state.response.ended(ToldEnd::ClientGone));
@@ -113,19 +113,19 @@ impl HeldRequest {
 
     /// The front has taken the connection, and answers in the app's place.
     pub fn taken(&self, py: Python<'_>, adoption: Option<Adoption>) {
-        self.adopted_as(adoption);
+        self.adopted_as(py, adoption);
         self.client_gone(py);
-        self.state.lock().left = None;
+        self.state.lock(py).left = None;
     }
 
     /// By what the pool knows it from the end of its response on.
-    pub fn adopted_as(&self, adoption: Option<Adoption>) {
-        self.state.lock().response.adopted_as(adoption);
+    pub fn adopted_as(&self, py: Python<'_>, adoption: Option<Adoption>) {
+        self.state.lock(py).response.adopted_as(adoption);
     }
 
-    fn adoption(&self) -> Option<Adoption> {
+    fn adoption(&self, py: Python<'_>) -> Option<Adoption> {
         let (known, is_over) = {
-            let state = self.state.lock();
+            let state = self.state.lock(py);
             let is_over = state.response.machine().is_whole() || state.is_gone;
             (state.response.adoption(), is_over && state.left.is_none())
         };
@@ -133,28 +133,28 @@ impl HeldRequest {
     }
 
     /// Nobody waits for it any more: whoever did was told why.
-    fn is_stopped(&self) -> bool {
-        self.adoption().is_some_and(|adoption| self.client.is_abandoned(adoption))
+    fn is_stopped(&self, py: Python<'_>) -> bool {
+        self.adoption(py).is_some_and(|adoption| self.client.is_abandoned(adoption))
     }
 
     /// The app's code has ended, or has raised.
     pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
         let ended = self.end_response(py, raised).and_then(|()| self.end_left(py));
-        let adopted = self.state.lock().response.end_of_adopted();
+        let adopted = self.state.lock(py).response.end_of_adopted();
         adopted.map_or(Ok(()), |adopted| self.client.end_adopted(py, adopted)).and(ended)
     }
 
     fn end_response(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
         let (is_gone, is_whole, is_started, has_head) = {
-            let state = self.state.lock();
+            let state = self.state.lock(py);
             let response = state.response.machine();
             (state.is_gone, response.is_whole(), response.is_started(), response.has_head())
         };
-        if raised.is_none() && self.ends_by_us() {
+        if raised.is_none() && self.ends_by_us(py) {
             return self.put_body(py, Content::Slice(b""), false).map(drop);
         }
         if let Some(error) = raised {
-            if !self.is_stopped() {
+            if !self.is_stopped(py) {
                 self.app.log_error(py, error);
             }
         } else if !is_whole && !is_gone {
@@ -166,37 +166,37 @@ impl HeldRequest {
         }
         if is_started && !has_head {
             let ended = {
-                let mut state = self.state.lock();
+                let mut state = self.state.lock(py);
                 state.is_gone = true;
                 state.response.ended(ToldEnd::BrokenOff)
             };
             let adoption = self.client.break_off(py, &ended)?;
-            self.adopted_as(adoption);
+            self.adopted_as(py, adoption);
             return Ok(());
         }
         self.send_error(py)
     }
 
     /// Told that the worker is to end, an event stream has said all: its client gets the end of the response, and comes again.
-    fn ends_by_us(&self) -> bool {
-        let state = self.state.lock();
+    fn ends_by_us(&self, py: Python<'_>) -> bool {
+        let state = self.state.lock(py);
         let response = state.response.machine();
         state.is_ending && !state.is_gone && response.is_started() && !response.is_whole()
     }
 
     /// A request whose client has left is over with its code.
     fn end_left(&self, py: Python<'_>) -> PyResult<()> {
-        let left = self.state.lock().left.take();
+        let left = self.state.lock(py).left.take();
         if let Some(ended) = left {
             let adoption = self.client.over(py, true, &ended)?;
-            self.adopted_as(adoption);
+            self.adopted_as(py, adoption);
         }
         Ok(())
     }
 
     /// Sends 500 in the place of the app's response.
     fn send_error(&self, py: Python<'_>) -> PyResult<()> {
-        let words = self.state.lock().response.start_error().map_err(misused)?;
+        let words = self.state.lock(py).response.start_error().map_err(misused)?;
         self.put_body(py, Content::Slice(words), false).map(drop)
     }
 
@@ -208,11 +208,11 @@ impl HeldRequest {
         let headers = header_lines(message)?;
         let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let head = Head::for_client(status, b"", headers, !this.is_head).map_err(misused)?;
-        let scope = this.state.lock().scope.take();
+        let scope = this.state.lock(py).scope.take();
         let grown = scope.filter(|(scope, length)| scope.bind(py).len() != *length);
         let route = grown.and_then(|(scope, _)| routes::of_scope(scope.bind(py)));
         let (is_event_stream, in_first_step) = {
-            let mut state = this.state.lock();
+            let mut state = this.state.lock(py);
             state.response.start(head, route).map_err(misused)?;
             (state.response.machine().is_event_stream(), state.in_first_step)
         };
@@ -234,7 +234,7 @@ impl HeldRequest {
     /// Sends the head now, unless it has gone.
     fn send_head(slf: &Bound<'_, Self>) -> PyResult<()> {
         let has_head = {
-            let state = slf.get().state.lock();
+            let state = slf.get().state.lock(slf.py());
             state.response.machine().has_head() && !state.is_gone
         };
         if has_head { slf.get().put_body(slf.py(), Content::Slice(b""), true).map(drop) } else { Ok(()) }
@@ -257,7 +257,7 @@ impl HeldRequest {
     fn put_body(&self, py: Python<'_>, content: Content<'_, '_>, more: bool) -> PyResult<bool> {
         let is_leaving = self.client.is_leaving();
         let (outgoing, then) = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             let outgoing = state.response.part(content.bytes(), more, is_leaving);
             (outgoing, state.response.then(more))
         };
@@ -270,7 +270,7 @@ impl HeldRequest {
             return Ok(self.client.has_room());
         }
         let (ended, waits) = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             if state.is_gone {
                 return Ok(true);
             }
@@ -281,7 +281,7 @@ impl HeldRequest {
         // There is nothing more to receive.
         end_waits(py, &waits);
         let adoption = self.client.over(py, closes, &ended)?;
-        self.adopted_as(adoption);
+        self.adopted_as(py, adoption);
         Ok(true)
     }
 }
@@ -289,7 +289,7 @@ impl HeldRequest {
 impl Waits for HeldRequest {
     fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let (body, is_over) = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             (state.body.take(), state.has_ended())
         };
         if let Some(body) = body {
@@ -303,18 +303,18 @@ impl Waits for HeldRequest {
         Ok(Some(message.into_any().unbind()))
     }
 
-    fn has_message(&self) -> bool {
-        let state = self.state.lock();
+    fn has_message(&self, py: Python<'_>) -> bool {
+        let state = self.state.lock(py);
         state.body.is_some() || state.has_ended()
     }
 
-    fn has_room(&self) -> bool {
-        self.state.lock().is_gone || self.client.has_room()
+    fn has_room(&self, py: Python<'_>) -> bool {
+        self.state.lock(py).is_gone || self.client.has_room()
     }
 
     fn wait(&self, py: Python<'_>, is_there: &dyn Fn() -> bool) -> PyResult<Py<PyAny>> {
         let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
-        self.state.lock().waits.push(future.clone().unbind());
+        self.state.lock(py).waits.push(future.clone().unbind());
         // It may have come meanwhile.
         if is_there() {
             NativeFuture::end_soon(&future);
@@ -327,7 +327,7 @@ impl HeldRequest {
     /// The worker is to end: a response that has no end of its own does.
     pub fn end_endless(&self, py: Python<'_>) {
         let is_endless = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             let is_endless = state.response.machine().is_event_stream() && !state.response.machine().is_whole();
             state.is_ending |= is_endless;
             is_endless
@@ -339,7 +339,7 @@ impl HeldRequest {
 
     /// Those that wait for room, or for a message, look again.
     pub fn wake(&self, py: Python<'_>) {
-        let waits = std::mem::take(&mut self.state.lock().waits);
+        let waits = std::mem::take(&mut self.state.lock(py).waits);
         end_waits(py, &waits);
     }
 }
@@ -373,7 +373,7 @@ impl HeldRequest {
     /// As the pool knows it; None: it does not.
     #[getter]
     fn adopted(slf: &Bound<'_, Self>) -> Option<AdoptedRequest> {
-        let adoption = slf.get().adoption()?;
+        let adoption = slf.get().adoption(slf.py())?;
         Some(AdoptedRequest { request: slf.clone().unbind(), adoption })
     }
 
@@ -396,7 +396,7 @@ impl HeldRequest {
         };
         let has_room = match sent {
             // Nobody takes it.
-            Err(wrong) if wrong.is_instance_of::<PyRuntimeError>(py) && this.state.lock().is_gone => true,
+            Err(wrong) if wrong.is_instance_of::<PyRuntimeError>(py) && this.state.lock(py).is_gone => true,
             sent => sent?,
         };
         if has_room {

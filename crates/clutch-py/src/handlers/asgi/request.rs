@@ -443,7 +443,7 @@ impl Waits for Request {
         }
     }
 
-    fn has_message(&self) -> bool {
+    fn has_message(&self, _: Python<'_>) -> bool {
         if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
             return true;
         }
@@ -452,7 +452,7 @@ impl Waits for Request {
         state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _: Python<'_>) -> bool {
         if let Some(line) = self.line.as_ref().filter(|line| line.is_lent()) {
             return line.has_room();
         }

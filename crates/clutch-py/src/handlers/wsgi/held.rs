@@ -6,7 +6,6 @@ use clutch_fronts::app::response::Head;
 use clutch_fronts::codec::http::RequestLine;
 use clutch_fronts::held::ledger::Adoption;
 use clutch_fronts::held::message::ToldEnd;
-use clutch_wire::sync::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -14,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use super::environ::{put_connection, put_request};
 use super::start_response::{HeadGiven, joined, part_given, python, tell_cut, twice};
 use crate::context::in_copy;
+use crate::gil_lock::GilLock;
 use crate::handlers::held::{Client, Content, HeldResponse, Outgoing, Wanted};
 use crate::handlers::http::{App, misuse, misused};
 use crate::handlers::routes;
@@ -34,7 +34,7 @@ pub struct HeldStartResponse {
     client: Arc<dyn Client>,
     app: Arc<App>,
     is_head: bool,
-    state: Mutex<HeldState>,
+    state: GilLock<HeldState>,
 }
 
 /// A request, beside its headers.
@@ -77,7 +77,7 @@ pub fn answer<'a>(
         is_over: false,
     };
     let (app, is_head) = (app.clone(), wanted.is_head);
-    let start = Bound::new(py, HeldStartResponse { client, app, is_head, state: Mutex::new(state) })?;
+    let start = Bound::new(py, HeldStartResponse { client, app, is_head, state: GilLock::new(state) })?;
     let made = in_copy(py, || {
         let made = start.get().app.run.bind(py).call1((environ, &start))?;
         start.get().take(made)
@@ -85,7 +85,7 @@ pub fn answer<'a>(
     code_ended();
     let ended = start.get().end(py, made.err().as_ref());
     // It may hold what holds this.
-    let environ = start.get().state.lock().environ.take();
+    let environ = start.get().state.lock(py).environ.take();
     drop(environ);
     ended
 }
@@ -99,7 +99,7 @@ impl HeldStartResponse {
             Ok(parts) => joined(parts.iter()),
             Err(_) => made.cast_exact::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
         };
-        let has_head = self.state.lock().head.is_some();
+        let has_head = self.state.lock(py).head.is_some();
         if let Some(bytes) = whole.filter(|_| has_head) {
             return self.put(py, Content::Slice(&bytes), false);
         }
@@ -118,7 +118,7 @@ impl HeldStartResponse {
     fn put(&self, py: Python<'_>, content: Content<'_, '_>, more: bool) -> PyResult<()> {
         let is_leaving = self.client.is_leaving();
         let (outgoing, count, is_cut) = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             match state.head.take() {
                 Some((head, route)) => state.response.start(head, route).map_err(misused)?,
                 None if state.response.machine().is_started() => {}
@@ -144,30 +144,30 @@ impl HeldStartResponse {
 
     fn send(&self, py: Python<'_>, bytes: Vec<u8>, content: Content<'_, '_>, closes: bool, more: bool) -> PyResult<()> {
         if !bytes.is_empty() || !content.bytes().is_empty() {
-            let then = self.state.lock().response.then(more);
+            let then = self.state.lock(py).response.then(more);
             self.client.send(py, bytes, content, then)?;
         }
         if more {
             return Ok(());
         }
         let ended = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock(py);
             state.is_over = true;
             state.response.ended(ToldEnd::Whole)
         };
         let adoption = self.client.over(py, closes, &ended)?;
-        self.adopted_as(adoption);
+        self.adopted_as(py, adoption);
         Ok(())
     }
 
-    fn adopted_as(&self, adoption: Option<Adoption>) {
-        self.state.lock().response.adopted_as(adoption);
+    fn adopted_as(&self, py: Python<'_>, adoption: Option<Adoption>) {
+        self.state.lock(py).response.adopted_as(adoption);
     }
 
     /// The app's code has ended, or has raised.
     fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
         let ended = self.end_response(py, raised);
-        let adopted = self.state.lock().response.end_of_adopted();
+        let adopted = self.state.lock(py).response.end_of_adopted();
         adopted.map_or(Ok(()), |adopted| self.client.end_adopted(py, adopted)).and(ended)
     }
 
@@ -176,7 +176,7 @@ impl HeldStartResponse {
             self.app.log_error(py, error);
         }
         let (is_over, has_head, is_started) = {
-            let state = self.state.lock();
+            let state = self.state.lock(py);
             (state.is_over, state.head.is_some(), state.response.machine().is_started())
         };
         if is_over {
@@ -190,13 +190,13 @@ impl HeldStartResponse {
         } else if raised.is_none() {
             self.app.log(py, PyString::new(py, "the app returned without calling start_response").as_any());
         }
-        let mut state = self.state.lock();
+        let mut state = self.state.lock(py);
         let response = state.response.machine();
         if response.is_started() && !response.has_head() {
             let ended = state.response.ended(ToldEnd::BrokenOff);
             drop(state);
             let adoption = self.client.break_off(py, &ended)?;
-            self.adopted_as(adoption);
+            self.adopted_as(py, adoption);
             return Ok(());
         }
         state.head = None;
@@ -219,10 +219,10 @@ impl HeldStartResponse {
         let (py, this) = (slf.py(), slf.get());
         let given = HeadGiven::read(status, headers)?;
         let head = Head::for_client(given.code, given.reason(), given.lines(), !this.is_head).map_err(misused)?;
-        let environ = this.state.lock().environ.as_ref().map(|environ| environ.clone_ref(py));
+        let environ = this.state.lock(py).environ.as_ref().map(|environ| environ.clone_ref(py));
         let route = environ.and_then(|environ| routes::of_environ(environ.bind(py)));
         {
-            let mut state = this.state.lock();
+            let mut state = this.state.lock(py);
             twice(state.head.is_some(), state.response.machine().is_started(), exc_info)?;
             state.head = Some((head, route));
         }

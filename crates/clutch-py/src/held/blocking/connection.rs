@@ -17,7 +17,7 @@ use clutch_wire::sys::{self, Interests};
 use pyo3::prelude::*;
 use rustix::net::RecvFlags;
 
-use super::state::{Blocking, Held, Next, State};
+use super::state::{Blocking, Held, Next, Seat, State};
 use crate::handlers::held::{Ended, Wanted};
 use crate::handlers::output::READ_BYTES;
 use crate::handlers::wsgi;
@@ -150,15 +150,15 @@ impl Held {
     }
 
     fn take_turn(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        let mut room = self.holder.rooms.lock().pop().unwrap_or_default();
-        let answered = self.take_turn_in(py, &mut room);
+        let Seat { mut word, mut room } = self.holder.seats.lock().pop().unwrap_or_default();
+        let answered = self.take_turn_in(py, &mut word, &mut room);
         room.clear();
-        self.holder.rooms.lock().push(room);
+        self.holder.seats.lock().push(Seat { word, room });
         answered
     }
 
-    fn take_turn_in(self: &Arc<Self>, py: Python<'_>, room: &mut Vec<u8>) -> PyResult<()> {
-        let mut before = {
+    fn take_turn_in(self: &Arc<Self>, py: Python<'_>, word: &mut Option<u32>, room: &mut Vec<u8>) -> PyResult<()> {
+        let (mut before, is_slow) = {
             let mut state = self.state.lock();
             (state.is_ready, state.is_partial) = (false, false);
             if !self.claim(&mut state) {
@@ -172,17 +172,24 @@ impl Held {
                 true => state.socket.iter().for_each(|socket| self.tell_again(socket)),
                 false => self.read(&mut state, room),
             }
-            std::mem::take(&mut state.input)
+            (std::mem::take(&mut state.input), state.is_slow)
         };
         if before.is_empty() {
-            return self.answer_all(py, room);
+            return self.answer_all(py, word, room, is_slow);
         }
         before.extend_from_slice(room);
-        self.answer_all(py, &before)
+        self.answer_all(py, word, &before, is_slow)
     }
 
-    /// Answers the requests in these bytes, one after the other.
-    fn answer_all(self: &Arc<Self>, py: Python<'_>, mut bytes: &[u8]) -> PyResult<()> {
+    /// Answers the requests in these bytes, one after the other. `is_slow`: the client was as it was looked at last; only
+    /// what is sent here makes it so.
+    fn answer_all(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        word: &mut Option<u32>,
+        mut bytes: &[u8],
+        mut is_slow: bool,
+    ) -> PyResult<()> {
         let Some(front) = self.holder.front.get() else { return Ok(()) };
         loop {
             if bytes.is_empty() {
@@ -191,18 +198,22 @@ impl Held {
                 self.go_on_when_sent(front, state);
                 return Ok(());
             }
-            if self.waits_for_client(bytes) {
+            if is_slow && self.waits_for_client(bytes) {
                 return Ok(());
             }
             match plain::read(bytes, front.limits) {
                 Read::Request(plain, length) => {
                     let head = &bytes[..length - plain.body.len()];
                     bytes = &bytes[length..];
-                    self.answer(py, front, &plain, head)?;
+                    let answered = self.answer(py, front, &plain, (head, *word));
                     let mut state = self.state.lock();
+                    // Another, if the pool has taken that of this request.
+                    *word = state.word.take().or(*word);
+                    answered?;
                     if state.is_taken {
                         return Ok(());
                     }
+                    is_slow = state.is_slow;
                     let is_last = state.closes || state.socket.is_none();
                     if is_last || bytes.is_empty() {
                         state.next = if is_last { Next::End } else { Next::Rest };
@@ -230,7 +241,14 @@ impl Held {
         }
     }
 
-    fn answer(self: &Arc<Self>, py: Python<'_>, front: &Front, plain: &Plain<'_>, head: &[u8]) -> PyResult<()> {
+    /// `word`: of the board, for this request.
+    fn answer(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        front: &Front,
+        plain: &Plain<'_>,
+        (head, word): (&[u8], Option<u32>),
+    ) -> PyResult<()> {
         let kept = if front.wants_heads { head } else { &[] };
         let forwarded = front.forwarded(plain, self.from);
         let is_secure = forwarded.as_ref().and_then(|forwarded| forwarded.is_secure).unwrap_or(false);
@@ -268,7 +286,7 @@ impl Held {
         };
         let asked = wsgi::held::Asked { template: template.bind(py), line: &line, body: plain.body, wanted };
         let slots = self.holder.slots.get();
-        if let Some(word) = self.begin(front, plain.method, (head, kept)) {
+        if let Some(word) = self.begin(front, plain.method, (head, kept), word) {
             // It is to stop only once the pool knows it.
             let _ = slots.try_enter(py, word);
         }
@@ -280,15 +298,12 @@ impl Held {
         };
         let answered = wsgi::held::answer(&self.holder.app, self.clone(), &asked, headers, leave);
         leave();
-        let word = self.state.lock().word.take();
-        self.holder.words.lock().extend(word);
         answered?;
         self.holder.link.get().leave_copy(py, None)
     }
 
     /// The app's code begins. Returns the word of the board by which it is stopped. `kept`: of the request's head.
-    fn begin(&self, front: &Front, method: &str, (head, kept): (&[u8], &[u8])) -> Option<u32> {
-        let word = self.holder.words.lock().pop();
+    fn begin(&self, front: &Front, method: &str, (head, kept): (&[u8], &[u8]), word: Option<u32>) -> Option<u32> {
         let mut state = self.state.lock();
         state.word = word;
         state.method.clear();

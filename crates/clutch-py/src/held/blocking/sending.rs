@@ -61,18 +61,24 @@ impl Held {
     /// Sends what waits, and does what comes then.
     pub(super) fn send_output(&self) {
         let Some(front) = self.holder.front.get() else { return };
-        let (output, socket, turn) = {
-            let mut state = self.state.lock();
-            (std::mem::take(&mut state.output), state.socket.clone(), state.turn)
+        let mut state = self.state.lock();
+        let output = std::mem::take(&mut state.output);
+        let may_send = !output.is_empty() && state.turn.is_some_and(|turn| front.ledger.answers(turn));
+        let Some(socket) = state.socket.as_ref().filter(|_| may_send) else {
+            return self.go_on_when_sent(front, state);
         };
-        let may_send = !output.is_empty() && turn.is_some_and(|turn| front.ledger.answers(turn));
-        if let Some(socket) = socket.filter(|_| may_send)
-            && self.send_last(&socket, [&output, &[]], front.write_timeout).is_err()
-        {
-            // Nobody takes what follows.
-            return self.end();
+        // What is wrong with the socket is found below.
+        let sent = sys::send(socket.as_fd(), &output, &[], false).unwrap_or_default();
+        if sent < output.len() {
+            let socket = socket.clone();
+            drop(state);
+            if self.send_last(&socket, [&output[sent..], &[]], front.write_timeout).is_err() {
+                // Nobody takes what follows.
+                return self.end();
+            }
+            state = self.state.lock();
         }
-        self.go_on_when_sent(front, self.state.lock());
+        self.go_on_when_sent(front, state);
     }
 }
 
@@ -146,7 +152,9 @@ impl Client for Held {
         let is_kept = !more && !self.holder.is_shared && given.len() <= JOINED_BYTES_MAX;
         let (socket, turn) = {
             let mut state = self.state.lock();
-            let Some(socket) = state.socket.clone() else { return Ok(()) };
+            if state.socket.is_none() {
+                return Ok(());
+            }
             if let (Some(status), Some(turn)) = (status, state.turn) {
                 front.ledger.has_status(turn, status);
             }
@@ -158,15 +166,14 @@ impl Client for Held {
             }
             if is_kept {
                 state.output.extend_from_slice(given);
-            } else {
-                bytes = std::mem::take(&mut state.output);
+                drop(state);
+                self.this.upgrade().into_iter().for_each(|held| self.holder.unsent.push(held));
+                return Ok(());
             }
-            (socket, state.turn)
+            bytes = std::mem::take(&mut state.output);
+            (state.socket.clone(), state.turn)
         };
-        if is_kept {
-            self.this.upgrade().into_iter().for_each(|held| self.holder.unsent.push(held));
-            return Ok(());
-        }
+        let Some(socket) = socket else { return Ok(()) };
         let Some(turn) = turn.filter(|turn| front.ledger.answers(*turn)) else { return Ok(()) };
         front.ledger.pauses(turn, false);
         let patience = front.write_timeout;

@@ -27,8 +27,8 @@ use crate::slots::Slots;
 pub(in crate::held) struct Blocking {
     pub(super) link: Py<WorkerLink>,
     pub(super) slots: Py<Slots>,
-    /// Words of the board that no slot has now.
-    pub(super) words: Mutex<Vec<u32>>,
+    /// Those that no slot has now.
+    pub(super) seats: Mutex<Vec<Seat>>,
     pub(super) app: Arc<App>,
     pub(super) channel: Channel,
     pub(super) poller: Poller,
@@ -37,8 +37,6 @@ pub(in crate::held) struct Blocking {
     pub(super) front: OnceLock<Front>,
     pub(super) connections: Mutex<FxHashMap<u32, Arc<Held>>>,
     pub(super) ready: Mutex<VecDeque<Arc<Held>>>,
-    /// Room for what clients send, for each slot that reads.
-    pub(super) rooms: Mutex<Vec<Vec<u8>>>,
     /// Of a slot alone: responses that are sent when all that is ready is answered, or the first has waited a while.
     pub(super) unsent: Arc<Unsent<Arc<Held>>>,
     /// Sends what slow clients have not taken; made for the first of them.
@@ -52,6 +50,15 @@ pub(in crate::held) struct Blocking {
     /// Whether a client has sent a part of a request.
     pub(super) has_partial: AtomicBool,
     pub(super) this: Weak<Blocking>,
+}
+
+/// What a slot has while it has its turn at a connection.
+#[derive(Default)]
+pub(super) struct Seat {
+    /// Word of the board.
+    pub(super) word: Option<u32>,
+    /// Room for what the client sends; empty between turns.
+    pub(super) room: Vec<u8>,
 }
 
 /// A connection, from its pass to its end or its way back.
