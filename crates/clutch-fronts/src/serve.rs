@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
-use clutch_pool::pool::{Batch, Channels, Exchange, LinkReader, Pool, Terms};
+use clutch_pool::pool::{Batch, Channels, Exchange, LinkReader, Part, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sync::Mutex;
@@ -41,6 +41,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::body::{AppBody, Silence};
 use self::clocks::Clocks;
+use self::occupied::Occupant;
 use self::request::{BodyLimits, Origin, Rules};
 use self::streams::OpenStream;
 use self::tunnel::{AppSocket, First, Tunnel};
@@ -405,7 +406,7 @@ impl App {
         drop(waits);
         response::route_of(&first).into_iter().for_each(|route| turn.account().is_by_route(route));
         let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
-        shown.unwrap_or_else(|| response::of(first, exchange, self.silence(), self.name()))
+        shown.unwrap_or_else(|| self.response_of(first, exchange))
     }
 
     /// Another protocol, when the app grants it: a WebSocket that is spoken here, or whatever a WSGI app speaks on a socket
@@ -457,21 +458,26 @@ impl App {
                 self.open_websocket(upgrade, exchange, permit.clone(), line);
                 handshake.granted(answer)
             }
-            _ => response::of(first, exchange, self.silence(), self.name()),
+            _ => self.response_of(first, exchange),
         }
+    }
+
+    fn response_of(&self, first: Part, exchange: Exchange) -> Response<AppBody> {
+        let occupy = || self.occupy(Occupant::EventStream);
+        response::of(first, exchange, self.silence(), self.name(), occupy)
     }
 
     /// As a WebSocket's.
     fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, mut permit: ConnectionPermit) {
-        let (patience, open) = (self.connections.limits.write, self.occupy());
+        let (patience, open) = (self.connections.limits.write, self.occupy(Occupant::WebSocket));
         tokio::spawn(async move {
             tunnel.run(upgrade, patience, &mut permit).await;
             drop(open);
         });
     }
 
-    fn occupy(&self) -> Open {
-        occupied::occupy(&self.connections.figures, &self.pool, &self.warnings)
+    fn occupy(&self, occupant: Occupant) -> Open {
+        occupied::occupy(occupant, &self.connections.figures, &self.pool, &self.warnings)
     }
 
     /// Keeps the place of its connection, which HTTP knows nothing of any more.
@@ -489,7 +495,7 @@ impl App {
             write: self.connections.limits.write,
             ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),
         };
-        let (flush, open) = (self.flush.clone(), self.occupy());
+        let (flush, open) = (self.flush.clone(), self.occupy(Occupant::WebSocket));
         tokio::spawn(async move {
             if let (Some(socket), Some(is_tcp)) = (&shared, lent) {
                 if let Some(lending) = Lending::open(upgrade, exchange, limits, flush, (socket, is_tcp)).await {

@@ -254,6 +254,31 @@ def test_an_app_that_returns_when_its_worker_ends_leaves_its_event_stream_whole(
 
 
 @pytest.mark.parametrize("dispatch", DISPATCH)
+def test_an_event_stream_that_does_not_hear_of_it_does_not_keep_its_worker(tmp_path: Path, dispatch: str) -> None:
+    flags = ["-w", "1", "--max-requests", "2", "--graceful-timeout", "0.5", "--dispatch", dispatch]
+    with serve(tmp_path, *APPS["asgi"], *flags) as serving, connected(serving) as client:
+        (before,) = serving.workers()
+        client.sendall(get("/deaf-events"))
+        until(client, b"data: begun\n\n")
+        while before in serving.workers():
+            serving.get("/ready")
+        with contextlib.suppress(ConnectionError):
+            rest(client)
+        serving.err.wait(rf"pid {before}\): gone: ")
+        assert "SIGKILL" not in serving.err.text
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+def test_ctrl_c_ends_event_streams_whose_code_does_not_hear_of_it(tmp_path: Path, dispatch: str) -> None:
+    with serve(tmp_path, *APPS["asgi"], "--dispatch", dispatch) as serving, connected(serving) as client:
+        client.sendall(get("/deaf-events"))
+        until(client, b"data: begun\n\n")
+        serving.interrupt()
+        assert serving.wait() == 0
+        assert "SIGKILL" not in serving.err.wait_end()
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize("kind", APPS)
 def test_proxies_that_are_named_are_believed(tmp_path: Path, kind: str, dispatch: str) -> None:
     lines = ("X-Forwarded-For: 6.6.6.6, 1.2.3.4", "X-Forwarded-Proto: https")

@@ -144,6 +144,30 @@ def test_websockets_that_leave_no_slot_are_told_of(tmp_path: Path) -> None:
         soon(lambda: opened() == 0)
 
 
+@pytest.mark.parametrize("dispatch", ["connection", "request"])
+def test_event_streams_that_leave_no_slot_are_told_of(tmp_path: Path, dispatch: str) -> None:
+    asked = b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n"
+    flags = ["--worker-connections", "2", "--dispatch", dispatch, "--set", "fronts.admin.bind=127.0.0.1:0"]
+
+    with serve(tmp_path, *flags) as served:
+
+        def opened() -> float:
+            return served.figures("clutch_http_event_streams_open")['front="serve"']
+
+        with served.raw(asked):
+            soon(lambda: opened() == 1)
+            with served.raw(asked):
+                served.err.wait("event streams have all 2 slots of pool web: other requests wait")
+                soon(lambda: opened() == 2)
+        soon(lambda: opened() == 0)
+
+
+def test_websockets_and_event_streams_fill_slots_together(tmp_path: Path) -> None:
+    with serve(tmp_path, "--worker-connections", "2") as served, served.open("echo"):
+        with served.raw(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n"):
+            served.err.wait("WebSockets and event streams have all 2 slots of pool web")
+
+
 @pytest.mark.parametrize("path", ["told", "hold"])
 def test_code_of_a_websocket_ends_before_its_worker(tmp_path: Path, rendezvous: Rendezvous, path: str) -> None:
     """The one hears of it and goes on for a while, the other hears nothing and is cancelled."""

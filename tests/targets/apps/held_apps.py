@@ -113,6 +113,13 @@ async def unended_events(scope: Any, query: Any, receive: Any, send: Send) -> No
         pass
 
 
+async def deaf_events(scope: Any, query: Any, receive: Any, send: Send) -> None:
+    """Until it is cancelled: it hears of nothing."""
+    await start(send, (b"content-type", b"text/event-stream"))
+    await part(send, b"data: begun\n\n", more=True)
+    await asyncio.Event().wait()
+
+
 async def start(send: Send, *headers: tuple[bytes, bytes]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
 
@@ -124,6 +131,7 @@ async def part(send: Send, body: bytes, more: bool = False) -> None:
 ROUTES: dict[str, Callable[..., Any]] = {
     "/events": events,
     "/unended-events": unended_events,
+    "/deaf-events": deaf_events,
     "/parts": in_parts,
     "/endless": endless,
     "/ready": ready,

@@ -71,6 +71,7 @@ pub(crate) struct Figures {
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     open: AtomicU64,
     websockets: AtomicU64,
+    event_streams: AtomicU64,
     connections: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
@@ -90,6 +91,7 @@ impl Figures {
             reasons: Mutex::default(),
             open: AtomicU64::default(),
             websockets: AtomicU64::default(),
+            event_streams: AtomicU64::default(),
             connections: AtomicU64::default(),
             received: AtomicU64::default(),
             sent: AtomicU64::default(),
@@ -147,6 +149,16 @@ impl Figures {
         read(&self.websockets)
     }
 
+    /// A response that is an event stream, while the result is kept.
+    pub(crate) fn event_stream(self: &Arc<Figures>) -> Open {
+        Open::new(self, |figures| &figures.event_streams)
+    }
+
+    /// Event streams that are open.
+    pub(crate) fn event_streams(&self) -> u64 {
+        read(&self.event_streams)
+    }
+
     /// Makes the figures of a front, which its plane shows to the end.
     pub(crate) fn of(context: &Context) -> Arc<Figures> {
         let figures = Figures::new(&context.name);
@@ -186,6 +198,8 @@ impl Member for Figures {
         figures.push(one("http_connections_open", help, FigureValue::Gauge(read(&self.open))));
         let help = "WebSockets that are open; each has a slot of its worker until the app has ended it";
         figures.push(one("http_websockets_open", help, FigureValue::Gauge(self.websockets())));
+        let help = "Event streams that are open; each has a slot of its worker until the app has ended it";
+        figures.push(one("http_event_streams_open", help, FigureValue::Gauge(self.event_streams())));
         let help = "From the head of a request until its client had taken the response";
         figures.push(one("http_request_seconds", help, FigureValue::Histogram(self.durations())));
         figures.extend(self.routes.lock().figures(|more| self.labels(more)));

@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub(super) id: WorkId,
     /// Where nothing limits it: kept while nothing of its response is written.
     pub(super) waits: Option<Box<dyn Send>>,
+    /// Where its response has no end of its own: kept until it is over.
+    pub(super) endless: Option<Box<dyn Send>>,
 }
 
 /// See the file's head. The reply of its work.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Adopted, Pool};
-use clutch_pool::work::{Outcome, Work, WorkKind};
+use clutch_pool::work::{Outcome, Work, WorkId, WorkKind};
 use clutch_wire::{Payload, sys};
 
 use super::adopted::{AdoptedRequest, Known};
@@ -45,6 +45,7 @@ impl Holder {
         let Some(terms) = self.terms() else { return Instant::now() + UNREAD_MAX };
         let limit = terms.timeout();
         self.adopt_long(pool, &*terms, limit);
+        self.mark_endless(pool, &*terms);
         let again = Instant::now() + interval_of(limit);
         let due = self.end_overdue(pool, &*terms);
         self.forget_answered();
@@ -100,7 +101,27 @@ impl Holder {
         let Some(Adoption { id, .. }) = adoption else { return };
         let waits = limit.is_none().then(|| terms.wait(id, since));
         if let Some(held) = self.places.lock().of(turn.place, serial) {
-            held.known = Some(Known { request, id, waits });
+            held.known = Some(Known { request, id, waits, endless: None });
+        }
+    }
+
+    /// Has the pool know those whose response has turned out to have no end of its own. It is asked without the lock of the
+    /// places, as above.
+    fn mark_endless(&self, pool: &Pool, terms: &dyn Terms) {
+        let found: Vec<(Arc<AdoptedRequest>, WorkId)> = {
+            let places = self.places.lock();
+            let known = places.held.values().filter_map(|held| held.known.as_ref());
+            let found = known.filter(|known| known.endless.is_none() && self.ledger.is_endless(known.request.turn));
+            found.map(|known| (known.request.clone(), known.id)).collect()
+        };
+        for (request, id) in found {
+            pool.mark_endless(id);
+            let endless = terms.endless();
+            let mut places = self.places.lock();
+            let known = places.of(request.turn.place, request.serial).and_then(|held| held.known.as_mut());
+            if let Some(known) = known.filter(|known| known.id == id) {
+                known.endless = Some(endless);
+            }
         }
     }
 

@@ -43,7 +43,7 @@ const OWN_WORD: usize = 6;
 const NEXT_WORD: usize = 7;
 /// Since when the client is ready for more of a response that has begun, as [`SINCE`]; 0: it is not.
 const READY_SINCE: usize = 8;
-/// Status of the response; 0: none has begun.
+/// Status of the response, with [`ENDLESS`] where that has no end of its own; 0: none has begun.
 const STATUS: usize = 9;
 
 const BYTES: usize = ((HEAD_WORDS + PLACES as usize * PLACE_WORDS) * 4).next_multiple_of(4096);
@@ -61,6 +61,9 @@ const BEGUN: u32 = 1 << 6;
 /// What of the state's word is the number of the request.
 const NUMBER: u32 = 0xffff_0000;
 const NEXT_NUMBER: u32 = 1 << 16;
+
+/// Set beside the status of a response that has no end of its own, as an event stream.
+const ENDLESS: u32 = 1 << 16;
 
 /// Values of the word for an adoption.
 const UNDER_WAY: u32 = 0;
@@ -233,7 +236,7 @@ impl Ledger {
         seen & ADOPTED == 0 && matches!(State::of(seen), State::Busy | State::Answering)
     }
 
-    /// The request that runs for so long or longer, unless it is adopted.
+    /// The request that runs for so long or longer, or whose response has no end, unless it is adopted.
     pub fn runs_for(&self, place: u32, long: Duration) -> Option<Noted> {
         let seen = self.seen(place);
         if seen & ADOPTED != 0 || !matches!(State::of(seen), State::Busy | State::Answering) {
@@ -241,8 +244,11 @@ impl Ledger {
         }
         // Before the age, which is stamped before it is written.
         let word = self.at(place, WORD).load(Ordering::Acquire);
-        let age = Some(self.age(place)).filter(|age| *age >= long)?;
+        let age = self.age(place);
         let (turn, beginning) = self.noted(place)?;
+        if age < long && !self.is_endless(turn) {
+            return None;
+        }
         Some(Noted { turn, age, word: Some(word).filter(|word| *word != NO_WORD), beginning, word_seen: seen })
     }
 
@@ -303,8 +309,13 @@ impl Ledger {
 
     /// Status of the response of the request that was noted last; none: it has none yet.
     pub fn status(&self, place: u32) -> Option<u16> {
-        let status = self.at(place, STATUS).load(Ordering::Relaxed);
+        let status = self.at(place, STATUS).load(Ordering::Relaxed) & !ENDLESS;
         u16::try_from(status).ok().filter(|status| *status > 0)
+    }
+
+    /// Whether this is the request that runs, and its response has no end of its own.
+    pub fn is_endless(&self, turn: Turn) -> bool {
+        self.at(turn.place, STATUS).load(Ordering::Acquire) & ENDLESS != 0 && self.runs(turn)
     }
 
     // ---- for the worker
@@ -362,9 +373,10 @@ impl Ledger {
         }
     }
 
-    /// The response has this status.
-    pub fn has_status(&self, turn: Turn, status: u16) {
-        self.at(turn.place, STATUS).store(status.into(), Ordering::Relaxed);
+    /// The response has this status, and perhaps no end of its own.
+    pub fn has_status(&self, turn: Turn, status: u16, is_endless: bool) {
+        let endless = if is_endless { ENDLESS } else { 0 };
+        self.at(turn.place, STATUS).store(u32::from(status) | endless, Ordering::Release);
     }
 
     /// All of a response is sent that was given so far. `more`: its client waits for more; else it does not, as long as it has
@@ -682,5 +694,21 @@ mod tests {
         assert!(ledger.age(0) < Duration::from_secs(60));
         ledger.want_back(false);
         assert!(!worker.is_wanted_back());
+    }
+
+    #[test]
+    fn a_request_whose_response_has_no_end_is_adopted_at_once() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let (ledger, _descriptor) = Ledger::create().expect("a page");
+        ledger.pass(3);
+        let turn = ledger.begin(3).expect("a connection");
+        ledger.note(turn, NO_WORD, b"GET /events");
+        ledger.has_status(turn, 200, false);
+        assert!(!ledger.is_endless(turn) && ledger.runs_for(3, LONG).is_none());
+        ledger.has_status(turn, 200, true);
+        assert!(ledger.is_endless(turn) && ledger.status(3) == Some(200));
+        assert_eq!(ledger.runs_for(3, LONG).map(|noted| noted.turn), Some(turn));
+        ledger.over(turn);
+        assert!(!ledger.is_endless(turn));
     }
 }

@@ -28,6 +28,9 @@ pub(crate) trait Terms: Send + Sync {
     /// A request that nothing limits has no response, from `since` until the result is dropped.
     fn wait(&self, id: WorkId, since: Instant) -> Box<dyn Send>;
 
+    /// A response has no end of its own, and has its slot until the result is dropped.
+    fn endless(&self) -> Box<dyn Send>;
+
     /// What the client of a request is told that has ended so, without a response. None: its time was over.
     fn verdict(&self, outcome: Option<&Outcome>) -> Verdict;
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::tunnel::WrittenBody;
 use crate::account::BrokenOff;
-use crate::account::figures::End;
+use crate::account::figures::{End, Open};
 use crate::codec::LAST;
 use crate::codec::http::credit_of;
 
@@ -82,6 +82,14 @@ impl Silence {
     }
 }
 
+/// What is known of the pauses between the parts of a response.
+pub(super) enum Pauses {
+    Finite,
+    Limited(Silence),
+    /// Parts come when there are some: it has no end of its own, and is counted as long as it is open.
+    Endless(Open),
+}
+
 /// A body whose parts come one by one.
 pub(super) struct Produced {
     exchange: Exchange,
@@ -92,6 +100,8 @@ pub(super) struct Produced {
     /// Credit for the part that was taken last; it is given back when the client has room for the next.
     owed: u32,
     silence: Option<(Silence, Pin<Box<Sleep>>)>,
+    /// Of an event stream: it is counted as long.
+    _open: Option<Open>,
     /// The client is ready for more, and that time is measured.
     waits: bool,
     /// Its time is over: it ends as soon as its worker has told where it is.
@@ -107,12 +117,16 @@ impl Produced {
         first: Bytes,
         length: Option<u64>,
         owed: u32,
-        silence: Option<Silence>,
+        pauses: Pauses,
     ) -> Produced {
-        let silence = silence.map(|silence| {
-            let sleep = Box::pin(tokio::time::sleep(silence.most));
-            (silence, sleep)
-        });
+        let (silence, open) = match pauses {
+            Pauses::Finite => (None, None),
+            Pauses::Limited(silence) => {
+                let sleep = Box::pin(tokio::time::sleep(silence.most));
+                (Some((silence, sleep)), None)
+            }
+            Pauses::Endless(open) => (None, Some(open)),
+        };
         let first = Some(first).filter(|first| !first.is_empty());
         Produced {
             exchange,
@@ -120,6 +134,7 @@ impl Produced {
             left: length,
             owed,
             silence,
+            _open: open,
             waits: false,
             expires: false,
             ended: false,

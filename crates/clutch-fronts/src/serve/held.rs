@@ -11,6 +11,7 @@ use clutch_wire::sys;
 use hyper::StatusCode;
 use tokio_util::either::Either;
 
+use super::occupied::Occupant;
 use super::{App, request, response};
 use crate::account::Fate;
 use crate::account::figures::End;
@@ -267,6 +268,10 @@ impl Terms for App {
 
     fn wait(&self, id: WorkId, since: Instant) -> Box<dyn Send> {
         Box::new(self.unanswered.wait(id, since))
+    }
+
+    fn endless(&self) -> Box<dyn Send> {
+        Box::new(self.occupy(Occupant::EventStream))
     }
 
     fn verdict(&self, outcome: Option<&Outcome>) -> Verdict {

@@ -8,9 +8,9 @@ use hyper::ext::ReasonPhrase;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use super::body::{AppBody, Produced, Silence, bytes_of};
+use super::body::{AppBody, Pauses, Produced, Silence, bytes_of};
 use crate::account::Fate;
-use crate::account::figures::End;
+use crate::account::figures::{End, Open};
 use crate::app::http1::is_of_connection;
 use crate::body::problem::RETRY_AFTER_S;
 use crate::codec::HEAD;
@@ -18,7 +18,14 @@ use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
 use crate::held::news::Verdict;
 
 /// The response that the first part of an answer makes. `front`: its name.
-pub(super) fn of(first: Part, mut exchange: Exchange, silence: Option<Silence>, front: &str) -> Response<AppBody> {
+/// `occupy`: counts an event stream, which has a slot.
+pub(super) fn of(
+    first: Part,
+    mut exchange: Exchange,
+    silence: Option<Silence>,
+    front: &str,
+    occupy: impl FnOnce() -> Open,
+) -> Response<AppBody> {
     match first {
         Part::End(Outcome::Value(payload)) if payload.form == HEAD => match read(payload) {
             Some((mut response, _, body)) => {
@@ -37,13 +44,16 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence: Option<Silence>, 
                         AppBody::from(body)
                     } else {
                         // Events come when there are some.
-                        let is_endless = is_event_stream(&response);
-                        if is_endless {
+                        let open = is_event_stream(&response).then(|| {
                             exchange.mark_endless();
-                        }
-                        let silence = silence.filter(|_| !is_endless);
+                            occupy()
+                        });
+                        let pauses = match open {
+                            Some(open) => Pauses::Endless(open),
+                            None => silence.map_or(Pauses::Finite, Pauses::Limited),
+                        };
                         let length = response.headers().get(CONTENT_LENGTH).and_then(length);
-                        AppBody::Produced(Box::new(Produced::new(exchange, body, length, owed, silence)))
+                        AppBody::Produced(Box::new(Produced::new(exchange, body, length, owed, pauses)))
                     };
                     response
                 }

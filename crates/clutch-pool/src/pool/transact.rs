@@ -160,7 +160,7 @@ impl Pool {
     }
 
     /// Marks work that turned out to be endless: it is told when its worker is to end, and cut off at the grace.
-    pub(super) fn mark_endless(&self, id: WorkId) {
+    pub fn mark_endless(&self, id: WorkId) {
         if self.is_forked() {
             return;
         }

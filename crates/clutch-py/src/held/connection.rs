@@ -696,7 +696,7 @@ impl Client for Connection {
                 return Ok(());
             }
             if let (Some(status), Some(front)) = (status_of(&bytes), self.shared.front()) {
-                front.ledger.has_status(state.turn, status);
+                front.ledger.has_status(state.turn, status, then == Then::Whenever);
             }
             state.output.put(bytes, content);
             (state.is_earlier, state.then) = (false, then);

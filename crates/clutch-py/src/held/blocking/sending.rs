@@ -156,7 +156,7 @@ impl Client for Held {
                 return Ok(());
             }
             if let (Some(status), Some(turn)) = (status, state.turn) {
-                front.ledger.has_status(turn, status);
+                front.ledger.has_status(turn, status, then == Then::Whenever);
             }
             state.is_earlier = false;
             if state.output.is_empty() {
