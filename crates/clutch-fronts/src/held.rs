@@ -7,10 +7,13 @@
 //!
 //! A request that runs for long is adopted: from then on the pool knows it as if it had been dispatched.
 //!
+//! So does code that goes on behind a response (`behind`): its worker tells of it.
+//!
 //! `life` decides what becomes of a connection, `holder` is the front's end of one worker, `holders` that of all.
 
 mod adopted;
 mod adopting;
+mod behind;
 pub(crate) mod holder;
 pub(crate) mod holders;
 pub mod ledger;

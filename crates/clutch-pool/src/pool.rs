@@ -227,14 +227,11 @@ impl Pool {
         self.core.lock().machine.has_free_slot()
     }
 
-    /// What workers have is cut off after this time: its code is told to stop, and its worker may end in order.
+    /// What workers have is cut off after this time, with what they have taken by themselves: its code is told to stop, and
+    /// its worker may end in order.
     pub fn cut_off(&self, after: Duration) {
         let Some(by) = Instant::now().checked_add(after) else { return };
-        self.transact(|core, _, _| {
-            for worker in core.peers.keys() {
-                core.machine.cut_all(*worker, by);
-            }
-        });
+        self.transact(|core, _, _| core.machine.cut_all(by));
         self.wake_for(Some(by));
     }
 
@@ -346,7 +343,7 @@ fn request_of(work: &Work, block: bool) -> Request {
         block,
         retry: work.retry,
         endless: work.is_endless(),
-        calls: u64::from(work.items.max(1)),
+        calls: if work.is_counted { u64::from(work.items.max(1)) } else { 0 },
         fetcher: work.fetcher,
     }
 }

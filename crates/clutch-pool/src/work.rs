@@ -50,6 +50,8 @@ pub struct Work {
     /// [`Reply::sent`] is to be told.
     pub notes_queue_time: bool,
     /// Called with the answer, exactly once.
+    /// It is a call of its own. Else it goes on behind one that was counted.
+    pub is_counted: bool,
     pub reply: Arc<dyn Reply>,
 }
 
@@ -72,6 +74,7 @@ impl Work {
             one_value: false,
             trace: None,
             notes_queue_time: false,
+            is_counted: true,
             reply,
         }
     }

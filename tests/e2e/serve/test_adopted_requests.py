@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.clutch_process import WAIT_SECONDS, clutch, soon
-from support.rendezvous import Rendezvous
+from support.rendezvous import Guest, Rendezvous
 from support.serve_process import ANY_PORT, Serving
 
 WSGI = ["adopted_apps:wsgi", "-w", "1"]
@@ -238,6 +238,76 @@ def test_the_worker_of_one_dies(tmp_path: Path, rendezvous: Rendezvous, shape: s
         os.kill(guest.pid, signal.SIGKILL)
         assert asking.getresponse().status == 502
         assert re.search(r"it was running GET /waits \(call", serving.err.wait("was killed by signal 9.*")[0])
+
+
+@contextlib.contextmanager
+def gone_on(serving: Serving, rendezvous: Rendezvous, path: str = "/behind") -> Iterator[Guest]:
+    """Code that goes on behind a response, which the pool knows."""
+    with client(serving) as asking:
+        assert ask(asking, f"{path}?port={rendezvous.port}") == (200, b"done")
+        guest = rendezvous.guest()
+        soon(lambda: running(serving))
+        (call,) = running(serving)
+        assert call["what"] == f"GET {path} (behind its response)"
+        assert ask(asking, "/")[0] == 200
+        yield guest
+
+
+def test_what_goes_on_behind_a_response_is_shown_and_an_operator_cancels_it(
+    tmp_path: Path, rendezvous: Rendezvous
+) -> None:
+    with serve(tmp_path, "asgi") as serving:
+        with gone_on(serving, rendezvous) as guest:
+            guest.let_go()
+            serving.out.wait("whole")
+            soon(lambda: not running(serving))
+        with gone_on(serving, rendezvous) as guest:
+            (call,) = running(serving)
+            assert clutch("cancel", str(call["id"]), cwd=tmp_path).returncode == 0
+            guest.wait_gone()
+            soon(lambda: not running(serving))
+        assert serving.pool()["done"] == 4, "it is no call of its own"
+
+
+@pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGTERM], ids=lambda order: order.name)
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_what_goes_on_behind_a_response_is_told_to_stop_before_the_shutdown_of_its_app(
+    tmp_path: Path, rendezvous: Rendezvous, order: signal.Signals, is_known: bool
+) -> None:
+    with serve(tmp_path, "asgi", "--graceful-timeout", "1") as serving, contextlib.ExitStack() as stack:
+        if is_known:
+            stack.enter_context(gone_on(serving, rendezvous))
+        else:
+            assert ask(stack.enter_context(client(serving)), f"/behind?port={rendezvous.port}") == (200, b"done")
+        serving.send(order)
+        assert serving.wait() == 0
+    said, log = serving.out.wait_end(), serving.err.wait_end()
+    assert said.index("finally of what goes on") < said.index("shut down") and "whole" not in said
+    assert "GET /behind (behind its response) was told to stop" in log
+    assert "SIGKILL" not in log and "Traceback" not in log
+
+
+def test_what_goes_on_behind_a_response_has_the_grace(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with serve(tmp_path, "asgi", "--graceful-timeout", "30") as serving, gone_on(serving, rendezvous) as guest:
+        serving.terminate()
+        serving.err.wait("SIGTERM: stopping")
+        guest.let_go()
+        assert serving.wait() == 0
+    said = serving.out.wait_end()
+    assert said.index("whole") < said.index("shut down")
+    assert "told to stop" not in serving.err.wait_end()
+
+
+def test_what_goes_on_behind_a_response_and_does_not_stop_is_told_of_with_its_worker(
+    tmp_path: Path, rendezvous: Rendezvous
+) -> None:
+    flags = ["--graceful-timeout", "1"]
+    with serve(tmp_path, "asgi", *flags) as serving, gone_on(serving, rendezvous, "/deaf-behind"):
+        serving.terminate()
+        assert serving.wait() == 0
+    log = serving.err.wait_end()
+    assert "it was idle" not in log
+    assert re.search(r"WARNING.*it was running GET /deaf-behind \(behind its response\)", log), log
 
 
 def test_a_stop_lets_one_end_within_its_grace(tmp_path: Path, rendezvous: Rendezvous) -> None:

@@ -163,9 +163,9 @@ def test_event_streams_that_leave_no_slot_are_told_of(tmp_path: Path, dispatch: 
 
 
 def test_websockets_and_event_streams_fill_slots_together(tmp_path: Path) -> None:
-    with serve(tmp_path, "--worker-connections", "2") as served, served.open("echo"):
-        with served.raw(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n"):
-            served.err.wait("WebSockets and event streams have all 2 slots of pool web")
+    asked = b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n"
+    with serve(tmp_path, "--worker-connections", "2") as served, served.open("echo"), served.raw(asked):
+        served.err.wait("WebSockets and event streams have all 2 slots of pool web")
 
 
 @pytest.mark.parametrize("path", ["told", "hold"])

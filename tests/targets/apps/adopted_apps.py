@@ -15,6 +15,7 @@ from support.rendezvous import meet, meet_async
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     if scope["type"] != "http":
+        await lifespan(receive, send)
         return
     port = int(dict(urllib.parse.parse_qsl(scope["query_string"].decode())).get("port", 0))
     match scope["path"]:
@@ -42,6 +43,28 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
     await send({"type": "http.response.body", "body": b"done"})
+    await go_on(scope["path"], port)
+
+
+async def go_on(path: str, port: int) -> None:
+    """Behind the response, as a background task does; a deaf one does not stop when it is told to."""
+    if not path.endswith("behind"):
+        return
+    try:
+        await meet_async(port)
+    finally:
+        print("finally of what goes on", flush=True)
+        if path == "/deaf-behind":
+            await asyncio.Event().wait()
+    print("whole", flush=True)
+
+
+async def lifespan(receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    print("shut down", flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 def wsgi(environ: dict[str, Any], start_response: Any) -> list[bytes]:

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use clutch_pool::pool::Pool;
 use clutch_pool::pool::state::WorkerKey;
 use clutch_wire::forked::Tracked;
 use clutch_wire::sync::Mutex;
@@ -246,10 +247,28 @@ impl Holder {
         sys::send(self.channel.as_fd(), &message, &[], false)
     }
 
+    /// Says this as soon as there is room for it; a worker that is gone hears nothing.
+    pub(super) fn say(&self, message: Vec<u8>) {
+        if !self.is_said(&message) {
+            self.places.lock().unsaid.push(message);
+            self.woken.notify_one();
+        }
+    }
+
+    fn is_said(&self, message: &[u8]) -> bool {
+        let said = sys::send(self.channel.as_fd(), message, &[], false);
+        !said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     // ---- for the task of the worker
 
-    /// Reads what the worker has said; `hear` gets each record.
-    pub(super) fn read(&self, buffer: &mut [u8], hear: &mut dyn FnMut(&Told<'_>, Whose)) -> Channel {
+    /// Reads what the worker has said; `hear` gets each record. `pool`: knows what goes on behind responses; none: it is gone.
+    pub(super) fn read(
+        &self,
+        buffer: &mut [u8],
+        pool: Option<&Pool>,
+        hear: &mut dyn FnMut(&Told<'_>, Whose),
+    ) -> Channel {
         // Whatever the worker has said of a place before it freed it is read now, unless there is more than a turn of it.
         let freed = self.places.lock().freed(|place| self.ledger.state(place) == State::Free);
         for _ in 0..DATAGRAMS_MAX {
@@ -268,14 +287,14 @@ impl Holder {
             while !rest.is_empty() {
                 // A worker that cannot be understood has nothing more to say.
                 let Ok((message, more)) = ToFront::read(rest) else { return Channel::Ended };
-                self.heed(&message, hear);
+                self.heed(&message, pool, hear);
                 rest = more;
             }
         }
         Channel::Full
     }
 
-    fn heed(&self, message: &ToFront<'_>, hear: &mut dyn FnMut(&Told<'_>, Whose)) {
+    fn heed(&self, message: &ToFront<'_>, pool: Option<&Pool>, hear: &mut dyn FnMut(&Told<'_>, Whose)) {
         match message {
             ToFront::Back { place, bytes } => {
                 let leaves = self.leaves.load(Ordering::Relaxed);
@@ -297,6 +316,7 @@ impl Holder {
                 hear(told, whose);
             }
             ToFront::Leaving => self.leaves.store(true, Ordering::Relaxed),
+            ToFront::GoesOn(told) => self.adopt_behind(pool, *told),
         }
     }
 
@@ -324,7 +344,7 @@ impl Holder {
 
     pub(super) fn holds_some(&self) -> bool {
         let places = self.places.lock();
-        !places.held.is_empty() || !places.untold.is_empty()
+        !places.held.is_empty() || !places.untold.is_empty() || !places.unsaid.is_empty()
     }
 
     /// Takes back what has been at rest for long, and what the worker does not come to read: where `may_move`, to be passed to
@@ -333,6 +353,7 @@ impl Holder {
         let mut places = self.places.lock();
         let untold = std::mem::take(&mut places.untold);
         places.untold = untold.into_iter().filter(|place| self.tell_taken(*place).is_err()).collect();
+        places.unsaid.retain(|message| !self.is_said(message));
         let is_left = self.is_left.load(Ordering::Relaxed) || self.is_quiet.load(Ordering::Relaxed);
         let (mut unread, mut idle, mut rested) = (Vec::new(), Vec::new(), Vec::new());
         for (place, held) in &places.held {
@@ -440,6 +461,7 @@ impl Holder {
             }
         }
         places.untold.clear();
+        places.unsaid.clear();
         drop(places);
         ended.into_iter().for_each(|(held, news)| held.give(news));
     }

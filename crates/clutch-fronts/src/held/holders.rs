@@ -189,8 +189,8 @@ impl Holders {
     }
 
     fn read(&self, holder: &Holder) -> Channel {
-        let mut served = Served::default();
-        let state = holder.read(&mut self.buffer.lock(), &mut |told, whose| {
+        let (mut served, pool) = (Served::default(), self.pool.upgrade());
+        let state = holder.read(&mut self.buffer.lock(), pool.as_deref(), &mut |told, whose| {
             // The pool hears of its end by the link.
             if !told.adopted {
                 served.calls += 1;

@@ -7,6 +7,7 @@ use clutch_wire::headers::{Reader, put_long, put_short};
 use memchr::memrchr;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::Adoption;
 use crate::codec::http::Place;
 
 /// Most bytes of a client that go with the message that passes its connection.
@@ -49,6 +50,8 @@ pub enum ToWorker<'a> {
     Pass { place: u32, client: Place<'a>, server: Place<'a>, bytes: &'a [u8] },
     /// The front has taken the connection back: the worker closes its descriptor and frees the place.
     Taken { place: u32 },
+    /// By what the pool knows what goes on behind a response; none: it has not taken it.
+    Known { number: u32, adoption: Option<Adoption> },
 }
 
 /// Message of a worker.
@@ -62,6 +65,19 @@ pub enum ToFront<'a> {
     Told(Told<'a>),
     /// The worker takes no further connection.
     Leaving,
+    /// Code goes on behind a response that is over, as background tasks do. The answer is [`ToWorker::Known`].
+    GoesOn(GoesOn<'a>),
+}
+
+/// Code that goes on behind a response which is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoesOn<'a> {
+    /// The worker's own for it.
+    pub number: u32,
+    /// Since its request began, in microseconds.
+    pub age_us: u64,
+    /// First bytes of the request, as the ledger has them.
+    pub beginning: &'a [u8],
 }
 
 /// Record of a request that has ended.
@@ -105,10 +121,12 @@ mod kind {
     pub(super) const SETTINGS: u8 = 1;
     pub(super) const PASS: u8 = 2;
     pub(super) const TAKEN: u8 = 3;
+    pub(super) const KNOWN: u8 = 4;
     pub(super) const BACK: u8 = 17;
     pub(super) const GONE: u8 = 18;
     pub(super) const TOLD: u8 = 19;
     pub(super) const LEAVING: u8 = 20;
+    pub(super) const GOES_ON: u8 = 21;
 }
 
 /// Set in the byte for the end of a request.
@@ -126,6 +144,14 @@ fn put_place(out: &mut Vec<u8>, place: Place<'_>) {
 
 fn place<'a>(reader: &mut Reader<'a>) -> Result<Place<'a>, WireError> {
     Ok(Place { address: reader.text()?, port: reader.u16()? })
+}
+
+/// None: nothing is left.
+fn adoption(reader: &mut Reader<'_>) -> Result<Option<Adoption>, WireError> {
+    if reader.rest().is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Adoption { id: reader.u64()?, word: reader.u32()?, next_word: reader.u32()? }))
 }
 
 fn unknown(kind: u8) -> WireError {
@@ -148,6 +174,14 @@ impl<'a> ToWorker<'a> {
                 out.extend_from_slice(bytes);
             }
             ToWorker::Taken { place } => begin(out, kind::TAKEN, *place),
+            ToWorker::Known { number, adoption } => {
+                begin(out, kind::KNOWN, *number);
+                if let Some(Adoption { id, word, next_word }) = adoption {
+                    out.extend_from_slice(&id.to_le_bytes());
+                    out.extend_from_slice(&word.to_le_bytes());
+                    out.extend_from_slice(&next_word.to_le_bytes());
+                }
+            }
         }
     }
 
@@ -165,6 +199,7 @@ impl<'a> ToWorker<'a> {
                 bytes: reader.rest(),
             },
             kind::TAKEN => ToWorker::Taken { place: at },
+            kind::KNOWN => ToWorker::Known { number: at, adoption: adoption(&mut reader)? },
             other => return Err(unknown(other)),
         })
     }
@@ -189,6 +224,11 @@ impl<'a> ToFront<'a> {
                 told.put(out);
             }
             ToFront::Leaving => begin(out, kind::LEAVING, 0),
+            ToFront::GoesOn(GoesOn { number, age_us, beginning }) => {
+                begin(out, kind::GOES_ON, *number);
+                out.extend_from_slice(&age_us.to_le_bytes());
+                out.extend_from_slice(beginning);
+            }
         }
     }
 
@@ -201,6 +241,10 @@ impl<'a> ToFront<'a> {
             kind::GONE => (ToFront::Gone { place }, reader.rest()),
             kind::TOLD => (ToFront::Told(Told::read(place, &mut reader)?), reader.rest()),
             kind::LEAVING => (ToFront::Leaving, reader.rest()),
+            kind::GOES_ON => {
+                let (number, age_us) = (place, reader.u64()?);
+                (ToFront::GoesOn(GoesOn { number, age_us, beginning: reader.rest() }), &[])
+            }
             other => return Err(unknown(other)),
         })
     }
@@ -263,6 +307,8 @@ mod tests {
             ToWorker::Settings(settings),
             ToWorker::Pass { place: 3, client: here, server: Place::default(), bytes: b"GET" },
             ToWorker::Taken { place: 4 },
+            ToWorker::Known { number: 5, adoption: None },
+            ToWorker::Known { number: 5, adoption: Some(Adoption { id: 1 << 40, word: 2, next_word: 3 }) },
         ] {
             let mut bytes = Vec::new();
             message.put(&mut bytes);
@@ -290,7 +336,8 @@ mod tests {
         for cut in 0..bytes.len() - 5 {
             assert!(ToFront::read(&bytes[..cut]).is_err(), "{cut}");
         }
-        for message in [ToFront::Back { place: 9, bytes: b"more" }, ToFront::Gone { place: 8 }] {
+        let goes_on = ToFront::GoesOn(GoesOn { number: 7, age_us: 1 << 40, beginning: b"GET / HTTP/1.1" });
+        for message in [ToFront::Back { place: 9, bytes: b"more" }, ToFront::Gone { place: 8 }, goes_on] {
             let mut bytes = Vec::new();
             message.put(&mut bytes);
             assert_eq!(ToFront::read(&bytes), Ok((message, &b""[..])));

@@ -40,6 +40,8 @@ pub(super) struct Places {
     pub(super) held: HashMap<u32, Held>,
     /// Taken from the worker, which has not been told.
     pub(super) untold: Vec<u32>,
+    /// Other messages for which its channel had no room.
+    pub(super) unsaid: Vec<Vec<u8>>,
     /// At rest, with bytes of their clients waiting, at the last look; and since when they wait.
     pub(super) waiting: HashMap<u32, Instant>,
     free: Vec<u32>,

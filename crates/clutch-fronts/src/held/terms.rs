@@ -1,7 +1,9 @@
 //! What a front says of requests that workers take by themselves.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_host::Warnings;
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 
 use super::ledger::BEGINNING_BYTES;
@@ -30,6 +32,9 @@ pub(crate) trait Terms: Send + Sync {
 
     /// A response has no end of its own, and has its slot until the result is dropped.
     fn endless(&self) -> Box<dyn Send>;
+
+    /// Where is told what becomes of work that outlives the front, too.
+    fn warnings(&self) -> Arc<Warnings>;
 
     /// What the client of a request is told that has ended so, without a response. None: its time was over.
     fn verdict(&self, outcome: Option<&Outcome>) -> Verdict;

@@ -112,13 +112,7 @@ pub(super) struct Produced {
 
 impl Produced {
     /// `length`: as the head tells it. `owed`: of the part that came with it.
-    pub(super) fn new(
-        exchange: Exchange,
-        first: Bytes,
-        length: Option<u64>,
-        owed: u32,
-        pauses: Pauses,
-    ) -> Produced {
+    pub(super) fn new(exchange: Exchange, first: Bytes, length: Option<u64>, owed: u32, pauses: Pauses) -> Produced {
         let (silence, open) = match pauses {
             Pauses::Finite => (None, None),
             Pauses::Limited(silence) => {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_host::Warnings;
 use clutch_pool::config::{Disconnect, PoolConfig};
 use clutch_pool::work::{FunctionId, Outcome, Refusal, WorkId};
 use clutch_wire::sys;
@@ -272,6 +273,10 @@ impl Terms for App {
 
     fn endless(&self) -> Box<dyn Send> {
         Box::new(self.occupy(Occupant::EventStream))
+    }
+
+    fn warnings(&self) -> Arc<Warnings> {
+        self.warnings.clone()
     }
 
     fn verdict(&self, outcome: Option<&Outcome>) -> Verdict {

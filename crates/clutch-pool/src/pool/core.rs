@@ -258,7 +258,9 @@ impl Core {
         let batch =
             self.machine.body(id).filter(|entry| entry.work.items > 0).map(|entry| (entry.work.items, entry.failed()));
         let (answered, failures) = batch.unwrap_or((1, u32::from(failed)));
-        self.noted.tally.note(answered, failures);
+        if self.machine.request(id).is_none_or(|request| request.calls > 0) {
+            self.noted.tally.note(answered, failures);
+        }
         self.run_clocks.stop(id);
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(worker, id, run_ns, now) {
@@ -418,6 +420,7 @@ impl Core {
             Action::Overdue { worker, id } => self.overdue(pool, OnLink { worker, id, now }, actions, effects),
             Action::Abandon { worker, id } => self.abandon(OnLink { worker, id, now }, actions, effects),
             Action::CutOff { worker, id } => self.cut_off(OnLink { worker, id, now }, actions, effects),
+            Action::CutRest { worker } => self.cut_rest(worker, effects),
             Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
             Action::Stuck { worker, cause, .. } => effects.notices.push(Notice::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),

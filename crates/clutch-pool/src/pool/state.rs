@@ -20,6 +20,7 @@ mod sent;
 mod slots;
 mod submissions;
 
+use self::ends::CutAll;
 use self::fetching::Fetching;
 pub use self::fetching::{FETCHED_AHEAD, FETCHED_AHEAD_ALL_MAX, FETCHED_AHEAD_MAX, Places};
 use self::intake::Intake;
@@ -104,6 +105,8 @@ pub enum Action<T> {
     Abandon { worker: WorkerKey, id: WorkId },
     /// Endless work was told that its worker is to end, and has not ended.
     CutOff { worker: WorkerKey, id: WorkId },
+    /// The same for what the worker has taken by itself, and this does not know.
+    CutRest { worker: WorkerKey },
     /// Work was told to stop, and has not.
     Stuck { worker: WorkerKey, id: WorkId, cause: StopCause },
     /// The worker has had most of the calls it may have: prepare its replacement.
@@ -215,6 +218,7 @@ pub struct Machine<T> {
     untimed: bool,
     /// When a worker was last replaced because its work was past its deadline again and again.
     replaced_at: Option<Instant>,
+    cut: CutAll,
 }
 
 /// Counts for stats and metrics.
@@ -257,6 +261,7 @@ impl<T> Machine<T> {
             intake: Intake::default(),
             untimed: false,
             replaced_at: None,
+            cut: CutAll::default(),
         }
     }
 
@@ -425,7 +430,7 @@ impl<T> Machine<T> {
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.submissions.next_due()
+        self.submissions.next_due().into_iter().chain(self.cut.next()).min()
     }
 
     /// For tests: panics where an index of the workers tells something else than a walk over all of them.
@@ -519,6 +524,9 @@ impl<T> Machine<T> {
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.submissions.pop_due(now) {
             self.expire(id, out);
+        }
+        if self.cut.is_due(now) {
+            out.extend(self.slots.workers().map(|worker| Action::CutRest { worker }));
         }
     }
 

@@ -142,6 +142,14 @@ impl Core {
         }
     }
 
+    /// What the worker has taken by itself is told to stop, as far as it is not known here.
+    pub(super) fn cut_rest(&mut self, worker: WorkerKey, effects: &mut Effects) {
+        if let Some(link) = self.link(worker) {
+            link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Cancel, 0, 0));
+            effects.flush.push(link);
+        }
+    }
+
     /// Answers running work and tells its code to stop. False: it was answered before.
     fn give_up(&mut self, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
         let refusal = match cause {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::{CUT_IN, STOPS_IN, World, request};
 use clutch_pool::pool::state::{
-    AHEAD_MAX, Action, Event, Hold, Limits, Machine, Request, STALLED, StopCause, Verdict, WorkerKey,
+    AHEAD_MAX, Action, Begun, Event, Hold, Limits, Machine, Request, STALLED, StopCause, Verdict, WorkerKey,
 };
 use clutch_pool::work::{Where, WorkId};
 
@@ -409,7 +409,8 @@ fn all_work_can_be_cut_off_be_it_endless_or_not() {
     let worker = world.worker(2, None);
     let all = [true, false].map(|endless| world.submit(Request { endless, ..request(OTHER) }));
     while world.begin(worker).is_some() {}
-    world.machine.cut_all(worker, world.now + SECOND);
+    world.machine.cut_all(world.now + SECOND);
+    assert_eq!(world.machine.next_deadline(), Some(world.now + SECOND));
     let mut out = Vec::new();
     world.machine.tick(world.now + SECOND - NS, &mut out);
     assert!(out.is_empty(), "{out:?}");
@@ -417,6 +418,13 @@ fn all_work_can_be_cut_off_be_it_endless_or_not() {
     let cut: Vec<_> =
         out.iter().filter_map(|action| if let Action::CutOff { id, .. } = action { Some(*id) } else { None }).collect();
     assert_eq!(cut, all);
+    let told = |out: &[Action<u64>]| out.iter().filter(|action| matches!(action, Action::CutRest { .. })).count();
+    assert_eq!(told(&out), 1, "what is not known here");
+    out.clear();
+    let begun = Begun { worker, since: world.now };
+    let late = world.machine.adopt(request(OTHER), 7, begun, world.now + SECOND, &mut out).expect("a worker");
+    world.machine.tick(world.now + SECOND, &mut out);
+    assert!(matches!(out[..], [Action::CutOff { id, .. }] if id == late), "what is known late: {out:?}");
 }
 
 #[test]

@@ -388,6 +388,7 @@ impl World {
             Action::Overdue { worker, id } => self.overdue(worker, id, out),
             Action::Abandon { worker, id } => self.abandoned(worker, id, out),
             Action::CutOff { worker, id } => self.cut_off(worker, id),
+            Action::CutRest { worker } => assert!(self.workers.contains_key(&worker)),
             Action::Stuck { worker, id, .. } => self.stuck(worker, id),
             Action::Drained { worker } => self.report_drained(worker),
             Action::Worn { worker } => {

@@ -10,6 +10,8 @@ use clutch_wire::sys;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::asgi::held::HeldRequest;
+
 /// Part of a body as the app has it.
 pub enum Content<'a, 'py> {
     Bytes(&'a Bound<'py, PyBytes>),
@@ -68,6 +70,9 @@ pub trait Client: Send + Sync {
 
     /// The app's code has ended, as [`HeldResponse::end_of_adopted`] has it.
     fn end_adopted(&self, py: Python<'_>, end: (Adoption, Duration)) -> PyResult<()>;
+
+    /// The pool is to know what goes on behind the response, which is over. `beginning`: first bytes of the request.
+    fn goes_on(&self, py: Python<'_>, request: Py<HeldRequest>, beginning: &[u8], age: Duration) -> PyResult<()>;
 
     /// Whether the worker is to end: a response that has no end of its own is told so.
     fn is_ending(&self) -> bool;

@@ -99,7 +99,8 @@ impl Blocking {
                     self.channel.flush();
                     self.front.get().iter().for_each(|front| front.ledger.free(place));
                 }
-                Err(_) => {}
+                // In a slot nothing goes on behind a response.
+                Ok(ToWorker::Known { .. }) | Err(_) => {}
             }
         }
     }

@@ -102,6 +102,11 @@ impl Channel {
         !self.outgoing.lock().waiting.is_empty()
     }
 
+    /// Whether the other end is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.outgoing.lock().is_closed
+    }
+
     /// Nothing more is sent.
     pub(super) fn close(&self) {
         *self.outgoing.lock() = Outgoing { is_closed: true, ..Outgoing::default() };

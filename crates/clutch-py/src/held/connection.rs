@@ -261,6 +261,7 @@ impl Connection {
         let given = Given {
             client: self.this()?,
             app: shared.app.clone(),
+            head: whole_head,
             body: PyBytes::new(py, plain.body),
             wanted: Wanted { is_head: plain.method == "HEAD", is_last: plain.is_last, keeps_head: !head.is_empty() },
         };
@@ -764,6 +765,10 @@ impl Client for Connection {
 
     fn end_adopted(&self, py: Python<'_>, (adoption, after): (Adoption, Duration)) -> PyResult<()> {
         adopted::end(py, self.shared.worker.get().link.get(), adoption, after)
+    }
+
+    fn goes_on(&self, py: Python<'_>, request: Py<HeldRequest>, beginning: &[u8], age: Duration) -> PyResult<()> {
+        self.shared.goes_on(py, request, beginning, age)
     }
 
     fn is_ending(&self) -> bool {

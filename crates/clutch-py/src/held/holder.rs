@@ -61,6 +61,8 @@ impl Holder {
             arena: Mutex::default(),
             front: OnceLock::new(),
             connections: Mutex::default(),
+            behind: Mutex::default(),
+            behind_told: AtomicU32::new(0),
             is_leaving: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             on_left: Mutex::default(),
@@ -151,6 +153,7 @@ impl Shared {
                     self.take(py, Passed { place, client, server, bytes }, descriptor)?;
                 }
                 ToWorker::Taken { place } => self.was_taken(py, place)?,
+                ToWorker::Known { number, adoption } => self.is_known(py, number, adoption)?,
             }
         }
         self.channel.flush();
@@ -191,7 +194,10 @@ impl Shared {
         for connection in self.all() {
             connection.hand_back_if_idle(py)?;
         }
-        Ok(())
+        // Nobody answers any more.
+        let behind = std::mem::take(&mut *self.behind.lock());
+        drop(behind);
+        self.look_whether_left(py)
     }
 
     /// Responses that have no end of their own are told that the worker is to end.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use clutch_fronts::held::message::ToFront;
+use clutch_fronts::held::ledger::Adoption;
+use clutch_fronts::held::message::{GoesOn, ToFront};
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys::Poller;
 use pyo3::intern;
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 use super::channel::Channel;
 use super::front::{Front, LOOK, RECORDS_WAIT, REST_WAIT};
 use super::pace::Pace;
+use crate::handlers::asgi::held::HeldRequest;
 use crate::handlers::early::Unsent;
 use crate::handlers::http::App;
 use crate::serving::EagerStarter;
@@ -78,6 +80,9 @@ pub(super) struct Shared {
     /// Set by the first message.
     pub(super) front: OnceLock<Front>,
     pub(super) connections: Mutex<FxHashMap<u32, Arc<dyn Member>>>,
+    /// What goes on behind responses, by the numbers by which the front was told, until it says by what the pool knows it.
+    pub(super) behind: Mutex<FxHashMap<u32, Py<HeldRequest>>>,
+    pub(super) behind_told: AtomicU32,
     pub(super) is_leaving: AtomicBool,
     /// Responses without an end of their own were told that the worker is to end.
     pub(super) is_ending: AtomicBool,
@@ -145,6 +150,30 @@ impl Shared {
         if self.channel.is_blocked() { self.look_later(py) } else { Ok(()) }
     }
 
+    /// Has the front tell the pool of what goes on behind a response.
+    pub(super) fn goes_on(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        request: Py<HeldRequest>,
+        beginning: &[u8],
+        age: Duration,
+    ) -> PyResult<()> {
+        if self.is_in_copy() || self.channel.is_closed() {
+            return Ok(());
+        }
+        let number = self.behind_told.fetch_add(1, Ordering::Relaxed);
+        self.behind.lock().insert(number, request);
+        let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        self.say(py, &ToFront::GoesOn(GoesOn { number, age_us, beginning }))
+    }
+
+    /// The pool knows it now; none: it has not taken it.
+    pub(super) fn is_known(&self, py: Python<'_>, number: u32, adoption: Option<Adoption>) -> PyResult<()> {
+        let request = self.behind.lock().remove(&number);
+        let known = request.map_or(Ok(()), |request| request.get().known_as(py, adoption));
+        known.and(self.look_whether_left(py))
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<dyn Member>> {
         self.connections.lock().values().cloned().collect()
     }
@@ -156,7 +185,8 @@ impl Shared {
     }
 
     pub(super) fn look_whether_left(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_leaving.load(Ordering::Relaxed) || !self.connections.lock().is_empty() {
+        let holds_some = !self.connections.lock().is_empty() || !self.behind.lock().is_empty();
+        if !self.is_leaving.load(Ordering::Relaxed) || holds_some {
             return Ok(());
         }
         let on_left = self.on_left.lock().take();

@@ -45,6 +45,10 @@ OTHERS_SECONDS = 0.1
 """Time that a worker's other loops have to show their tasks, while the first waits."""
 
 
+LOOK_BEHIND_SECONDS = 0.1
+"""Interval at which requests are looked at whose tasks may go on behind their responses."""
+
+
 class AsyncProfile:
     def __init__(self, threads: int, tasks: int, served: Served | None, blocking: int, loop: str) -> None:
         """`blocking`: threads of each loop for code that blocks. `loop`: the library that the loops are of."""
@@ -144,6 +148,7 @@ class Loop:
         self.lines: list[_core.Lines] = []
         self.held: dict[asyncio.Task[None], _core.HeldRequest] = {}
         """Requests of connections that the worker holds, by their tasks."""
+        self.looks_behind = False
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Run until the worker is told to end. The first loop outlives the others."""
@@ -309,6 +314,23 @@ class Loop:
         self.running.add(task)
         self.held[task] = held
         task.add_done_callback(self._held_ended)
+        if not self.looks_behind:
+            self.looks_behind = True
+            self.loop.call_later(LOOK_BEHIND_SECONDS, self._look_behind)
+
+    def _look_behind(self) -> None:
+        """Have the pool know the tasks that go on behind responses."""
+        for held in list(self.held.values()):
+            held.look_behind(now=False)
+        self.looks_behind = bool(self.held)
+        if self.looks_behind:
+            self.loop.call_later(LOOK_BEHIND_SECONDS, self._look_behind)
+
+    def _cut_off(self) -> None:
+        """Stop the tasks that the pool does not know: those that it knows it stops itself."""
+        for task, held in list(self.held.items()):
+            if held.cut_off():
+                task.cancel()
 
     def _held_ended(self, task: asyncio.Task[None]) -> None:
         held = self.held.pop(task)
@@ -334,13 +356,21 @@ class Loop:
     def _left(self, holder: _core.Holder) -> asyncio.Event:
         """Hand back all connections; the event is set when the last has left."""
         left = asyncio.Event()
+        # What ends soon the pool can be told of only as long as the front is there.
+        for held in list(self.held.values()):
+            held.look_behind(now=True)
         holder.leave(left.set)
         return left
 
     # ---- stopping calls
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
-        """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
+        """Stop work, as the link tells any loop; of id 0, all that the pool does not know. Code that runs in a thread
+        is stopped natively, not by the loop.
+        """
+        if call_id == 0:
+            self._cut_off()
+            return
         running = self.on_loop.get(call_id) or self._running_held(lambda _, call: call.id == call_id)
         try:
             if wants_stacks and running is not None:

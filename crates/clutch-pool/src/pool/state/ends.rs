@@ -8,6 +8,32 @@ use super::quarantine::Sentence;
 use super::{Action, Machine, Place, StopCause, Stopping, Submission, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
+/// When all that workers have is cut off.
+#[derive(Debug, Default)]
+pub(super) struct CutAll {
+    pub(super) by: Option<Instant>,
+    is_told: bool,
+}
+
+impl CutAll {
+    /// Brings it forward to `by`, if that is earlier.
+    fn bring(&mut self, by: Instant) {
+        self.by = Some(self.by.map_or(by, |before| before.min(by)));
+    }
+
+    /// When workers are to be told; none: never, or they were.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.by.filter(|_| !self.is_told)
+    }
+
+    /// Whether workers are to be told now; true once.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.next().is_some_and(|by| by <= now);
+        self.is_told |= is_due;
+        is_due
+    }
+}
+
 impl<T> Machine<T> {
     pub(super) fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         match self.submissions.get(id).map(|work| work.place) {
@@ -148,14 +174,16 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Work that was sent to this worker is cut off then, endless or not.
-    pub fn cut_all(&mut self, worker: WorkerKey, by: Instant) {
-        for id in self.sent(worker).collect::<Vec<_>>() {
+    /// Work that workers have is cut off then, endless or not, and what they have taken by themselves, known or not.
+    pub fn cut_all(&mut self, by: Instant) {
+        self.cut.bring(by);
+        let sent = self.submissions.iter().filter(|work| matches!(work.place, Place::Sent { .. }));
+        for id in sent.map(|work| work.id()).collect::<Vec<_>>() {
             self.cut_work(id, by);
         }
     }
 
-    fn cut_work(&mut self, id: WorkId, by: Instant) {
+    pub(super) fn cut_work(&mut self, id: WorkId, by: Instant) {
         let Some(work) = self.submissions.get_mut(id) else { return };
         let at = *work.cut_at.insert(work.cut_at.map_or(by, |before| before.min(by)));
         self.submissions.await_instant(at, id);

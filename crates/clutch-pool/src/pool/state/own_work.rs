@@ -38,6 +38,7 @@ impl<T> Machine<T> {
             self.submissions.await_instant(deadline, id);
         }
         ends_by.into_iter().for_each(|by| self.cut_endless(id, by));
+        self.cut.by.into_iter().for_each(|by| self.cut_work(id, by));
         if worn {
             out.push(Action::Worn { worker });
         }

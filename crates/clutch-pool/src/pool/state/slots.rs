@@ -105,6 +105,10 @@ impl Slots {
         Slots { turn: takes_turns.then_some(WorkerKey::MAX), ..Slots::default() }
     }
 
+    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerKey> + '_ {
+        self.loads.keys().copied()
+    }
+
     pub(super) fn get(&self, worker: WorkerKey) -> Option<&Load> {
         self.loads.get(&worker)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clutch_fronts::app::response::Head;
-use clutch_fronts::held::ledger::Adoption;
+use clutch_fronts::held::ledger::{Adoption, BEGINNING_BYTES};
 use clutch_fronts::held::message::ToldEnd;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -34,10 +34,30 @@ struct HeldState {
     left: Option<Ended>,
     /// The response has no end of its own, and the worker is to end.
     is_ending: bool,
+    behind: Behind,
     waits: Vec<Py<NativeFuture>>,
 }
 
+/// What is known of the app's code that goes on although the response is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// There was none when it was looked for.
+    Unseen,
+    Seen,
+    /// The pool is to know it.
+    Told,
+    /// It was told to stop, and the pool does not know it.
+    CutOff,
+    /// It has ended.
+    Ended,
+}
+
 impl HeldState {
+    /// The response is over, and the connection somebody else's: the request is the app's alone.
+    fn is_over(&self) -> bool {
+        (self.response.machine().is_whole() || self.is_gone) && self.left.is_none()
+    }
+
     /// The app is told that its client has gone, which it has, or is to believe.
     fn has_ended(&self) -> bool {
         self.response.machine().is_whole() || self.is_gone || self.is_ending
@@ -50,6 +70,8 @@ pub struct HeldRequest {
     client: Arc<dyn Client>,
     app: Arc<App>,
     is_head: bool,
+    /// Its first bytes, filled up with zeros.
+    beginning: [u8; BEGINNING_BYTES],
     state: GilLock<HeldState>,
 }
 
@@ -57,6 +79,7 @@ pub struct HeldRequest {
 pub struct Given<'py> {
     pub client: Arc<dyn Client>,
     pub app: Arc<App>,
+    pub head: &'py [u8],
     pub body: Bound<'py, PyBytes>,
     pub wanted: Wanted,
 }
@@ -68,7 +91,10 @@ impl HeldRequest {
         given: Given<'py>,
     ) -> PyResult<(Bound<'py, HeldRequest>, Bound<'py, PyTuple>)> {
         let py = scope.py();
-        let Given { client, app, body, wanted } = given;
+        let Given { client, app, head, body, wanted } = given;
+        let mut beginning = [0; BEGINNING_BYTES];
+        let count = head.len().min(BEGINNING_BYTES);
+        beginning[..count].copy_from_slice(&head[..count]);
         let state = HeldState {
             body: Some(body.unbind()),
             response: HeldResponse::new(wanted),
@@ -77,10 +103,11 @@ impl HeldRequest {
             is_gone: false,
             left: None,
             is_ending: false,
+            behind: Behind::Unseen,
             waits: Vec::new(),
         };
         let (is_head, state) = (wanted.is_head, GilLock::new(state));
-        let request = Bound::new(py, HeldRequest { client, app, is_head, state })?;
+        let request = Bound::new(py, HeldRequest { client, app, is_head, beginning, state })?;
         let receive = Bound::new(py, Receive(Asked::of(&request)))?;
         let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
         Ok((request, arguments))
@@ -126,21 +153,48 @@ impl HeldRequest {
     fn adoption(&self, py: Python<'_>) -> Option<Adoption> {
         let (known, is_over) = {
             let state = self.state.lock(py);
-            let is_over = state.response.machine().is_whole() || state.is_gone;
-            (state.response.adoption(), is_over && state.left.is_none())
+            (state.response.adoption(), state.is_over())
         };
         known.or_else(|| if is_over { None } else { self.client.adoption() })
     }
 
+    /// By what the pool knows what goes on behind the response; none: it has not taken it, and is asked again.
+    pub fn known_as(&self, py: Python<'_>, adoption: Option<Adoption>) -> PyResult<()> {
+        let ended = {
+            let mut state = self.state.lock(py);
+            state.response.adopted_as(adoption);
+            match state.behind {
+                Behind::Ended => state.response.end_of_adopted(),
+                _ if adoption.is_none() => {
+                    state.behind = Behind::Unseen;
+                    None
+                }
+                _ => None,
+            }
+        };
+        ended.map_or(Ok(()), |ended| self.client.end_adopted(py, ended))
+    }
+
+    /// Its method and its path, as much as is known of that.
+    fn shown(&self) -> String {
+        let mut words = self.beginning.splitn(3, |byte| matches!(byte, b' ' | b'?' | 0)).map(String::from_utf8_lossy);
+        format!("{} {}", words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    }
+
     /// Nobody waits for it any more: whoever did was told why.
     fn is_stopped(&self, py: Python<'_>) -> bool {
-        self.adoption(py).is_some_and(|adoption| self.client.is_abandoned(adoption))
+        self.state.lock(py).behind == Behind::CutOff
+            || self.adoption(py).is_some_and(|adoption| self.client.is_abandoned(adoption))
     }
 
     /// The app's code has ended, or has raised.
     pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
         let ended = self.end_response(py, raised).and_then(|()| self.end_left(py));
-        let adopted = self.state.lock(py).response.end_of_adopted();
+        let adopted = {
+            let mut state = self.state.lock(py);
+            state.behind = Behind::Ended;
+            state.response.end_of_adopted()
+        };
         adopted.map_or(Ok(()), |adopted| self.client.end_adopted(py, adopted)).and(ended)
     }
 
@@ -375,6 +429,44 @@ impl HeldRequest {
     fn adopted(slf: &Bound<'_, Self>) -> Option<AdoptedRequest> {
         let adoption = slf.get().adoption(slf.py())?;
         Some(AdoptedRequest { request: slf.clone().unbind(), adoption })
+    }
+
+    /// Looks whether the app's code goes on although the response is over: what is seen twice the pool is to know, or `now`.
+    fn look_behind(slf: &Bound<'_, Self>, now: bool) -> PyResult<()> {
+        let (this, py) = (slf.get(), slf.py());
+        let age = {
+            let mut state = this.state.lock(py);
+            if !state.is_over() || state.response.adoption().is_some() {
+                return Ok(());
+            }
+            match state.behind {
+                Behind::Unseen if !now => {
+                    state.behind = Behind::Seen;
+                    return Ok(());
+                }
+                Behind::Unseen | Behind::Seen => state.behind = Behind::Told,
+                Behind::Told | Behind::CutOff | Behind::Ended => return Ok(()),
+            }
+            state.response.age()
+        };
+        this.client.goes_on(py, slf.clone().unbind(), &this.beginning, age)
+    }
+
+    /// The worker is to end now. Returns whether the app's code is to be told so: the pool does not know it, and will not tell.
+    fn cut_off(&self, py: Python<'_>) -> bool {
+        if self.adoption(py).is_some() {
+            return false;
+        }
+        let is_over = {
+            let mut state = self.state.lock(py);
+            state.behind = Behind::CutOff;
+            state.is_over()
+        };
+        if is_over {
+            let words = format!("{} (behind its response) was told to stop: its worker is to end", self.shown());
+            self.app.log(py, PyString::new(py, &words).as_any());
+        }
+        true
     }
 
     /// The app's task has ended.
