@@ -49,9 +49,9 @@ pub struct Work {
     pub trace: Option<Arc<str>>,
     /// [`Reply::sent`] is to be told.
     pub notes_queue_time: bool,
-    /// Called with the answer, exactly once.
     /// It is a call of its own. Else it goes on behind one that was counted.
     pub is_counted: bool,
+    /// Called with the answer, exactly once.
     pub reply: Arc<dyn Reply>,
 }
 
