@@ -38,6 +38,13 @@ class SecureClient:
     def recv(self, seconds: float = WAIT_SECONDS) -> str | bytes:
         return self._wait(self._connection.recv(), seconds)
 
+    def close(self, code: int) -> None:
+        self._wait(self._connection.close(code), WAIT_SECONDS)
+
+    def lose(self) -> None:
+        """Drops the connection without a word."""
+        self._loop.call_soon_threadsafe(self._connection.transport.abort)
+
     def pings(self) -> None:
         """Until its ping is answered."""
         self._wait(self._wait(self._connection.ping(), WAIT_SECONDS), WAIT_SECONDS)

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 mod classes;
+pub(crate) mod conversation;
 pub(crate) mod figures;
 pub(crate) mod routes;
 pub(crate) mod told;
@@ -15,6 +16,7 @@ use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
 use hyper::{HeaderMap, Method, Response};
 
+use self::conversation::Conversation;
 use self::figures::{End, Figures};
 
 /// Fate of a request that the app did not answer itself: how it ended, and why. It travels in the response's
@@ -47,6 +49,9 @@ pub(crate) trait Note: Send {
 
     fn head_came(&mut self, status: u16, headers: &HeaderMap);
 
+    /// The WebSocket that the request began was closed with this code.
+    fn closed(&mut self, code: u16);
+
     /// `queued`: in the pool's line; none: no worker got it. `cpu`: of its code, where that is known.
     fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>, cpu: Option<Duration>);
 }
@@ -66,6 +71,8 @@ pub(crate) struct Account {
     planned: End,
     note: Option<Box<dyn Note>>,
     queued: Option<QueueTime>,
+    /// Gets the note when the request has ended with a 101.
+    conversation: Option<Arc<Conversation>>,
 }
 
 impl Account {
@@ -81,6 +88,7 @@ impl Account {
             planned: End::Whole,
             note: None,
             queued: None,
+            conversation: None,
         }
     }
 
@@ -104,6 +112,12 @@ impl Account {
         if self.note.is_some() {
             self.queued = Some(queued);
         }
+    }
+
+    /// Begins a conversation, which gets the note of the request. None: no note is kept.
+    pub(crate) fn converses(&mut self) -> Option<Arc<Conversation>> {
+        self.note.as_ref()?;
+        Some(self.conversation.insert(Conversation::new(self.figures.clone())).clone())
     }
 
     /// The head of the response is there.
@@ -157,8 +171,12 @@ impl Account {
         if let Some(route) = self.route {
             self.figures.routes.lock().ended(route, &self.method, self.status, after);
         }
+        let begun = self.conversation.take().filter(|_| self.end == End::Whole && self.status == Some(101));
         if let Some(note) = self.note.take() {
             let times = self.queued.take();
+            if let Some(conversation) = begun {
+                return conversation.takes(note, times);
+            }
             let (queued, cpu) = (times.as_ref().and_then(QueueTime::get), times.as_ref().and_then(QueueTime::cpu));
             note.ended(self.end, self.bytes, queued, cpu);
         }

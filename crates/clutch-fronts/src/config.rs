@@ -138,6 +138,7 @@ pub enum LogFact {
     QueueSeconds,
     HeadSeconds,
     CpuSeconds,
+    CloseCode,
     End,
 }
 

@@ -51,6 +51,7 @@ use self::validation::Refused;
 use self::websocket::{Handshake, Lending, Session};
 use crate::account::Fate;
 use crate::account::access::Record;
+use crate::account::conversation::Conversation;
 use crate::account::figures::{Figures, Open};
 use crate::account::told::Records;
 use crate::account::trace::trace_of;
@@ -444,7 +445,7 @@ impl App {
             First::Part(first, exchange) => (first, exchange),
             First::Head(answer, tunnel) => {
                 return tunnel::answer(answer, tunnel, upgrade, |upgrade, tunnel| {
-                    self.open_tunnel(upgrade, tunnel, permit.clone());
+                    self.open_tunnel(upgrade, tunnel, permit.clone(), turn.account().converses());
                 });
             }
             First::Wrong(why) => return response::wrong_words(self.name(), &why),
@@ -455,7 +456,8 @@ impl App {
                 exchange.mark_endless();
                 let is_lent = lends && response::is_spoken_by_worker(&first);
                 let line = (turn.connection().take_shared(), is_lent.then(|| origin.peer.from.is_some()));
-                self.open_websocket(upgrade, exchange, permit.clone(), line);
+                let accepted = (exchange, turn.account().converses());
+                self.open_websocket(upgrade, accepted, permit.clone(), line);
                 handshake.granted(answer)
             }
             _ => self.response_of(first, exchange),
@@ -468,10 +470,17 @@ impl App {
     }
 
     /// As a WebSocket's.
-    fn open_tunnel(&self, upgrade: OnUpgrade, tunnel: Tunnel, mut permit: ConnectionPermit) {
+    fn open_tunnel(
+        &self,
+        upgrade: OnUpgrade,
+        tunnel: Tunnel,
+        mut permit: ConnectionPermit,
+        conversation: Option<Arc<Conversation>>,
+    ) {
         let (patience, open) = (self.connections.limits.write, self.occupy(Occupant::WebSocket));
         tokio::spawn(async move {
-            tunnel.run(upgrade, patience, &mut permit).await;
+            let ended = tunnel.run(upgrade, patience, &mut permit).await;
+            conversation.into_iter().for_each(|conversation| conversation.ends_as(ended));
             drop(open);
         });
     }
@@ -485,7 +494,7 @@ impl App {
     fn open_websocket(
         &self,
         upgrade: OnUpgrade,
-        exchange: Exchange,
+        (exchange, conversation): (Exchange, Option<Arc<Conversation>>),
         mut permit: ConnectionPermit,
         (shared, lent): (Option<SharedSocket>, Option<bool>),
     ) {
@@ -497,13 +506,18 @@ impl App {
         };
         let (flush, open) = (self.flush.clone(), self.occupy(Occupant::WebSocket));
         tokio::spawn(async move {
-            if let (Some(socket), Some(is_tcp)) = (&shared, lent) {
-                if let Some(lending) = Lending::open(upgrade, exchange, limits, flush, (socket, is_tcp)).await {
-                    lending.run(&mut permit).await;
+            let ended = if let (Some(socket), Some(is_tcp)) = (&shared, lent) {
+                match Lending::open(upgrade, exchange, limits, flush, (socket, is_tcp)).await {
+                    Some(lending) => lending.run(&mut permit).await,
+                    None => websocket::lost_at_once(),
                 }
-            } else if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
-                session.run(&mut permit).await;
-            }
+            } else {
+                match Session::open(upgrade, exchange, limits, flush).await {
+                    Some(session) => session.run(&mut permit).await,
+                    None => websocket::lost_at_once(),
+                }
+            };
+            conversation.into_iter().for_each(|conversation| conversation.ends_as(ended));
             drop(open);
         });
     }

@@ -244,7 +244,7 @@ fn give_back(worker: &mut Worker, call: &Call, socket: TcpStream, back: Back<'_>
     worker.say(call, codec::SOCKET, &back.put());
 }
 
-const BACK: Back<'_> = Back { is_lost: false, is_unused: false, unsent: b"", unread: b"" };
+const BACK: Back<'_> = Back { is_lost: false, is_unused: false, sent: 0, unsent: b"", unread: b"" };
 
 #[test]
 fn a_worker_speaks_with_the_client_itself_and_the_front_goes_on_where_it_stopped() {

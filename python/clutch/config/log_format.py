@@ -48,6 +48,7 @@ ATOMS: dict[str, dict[str, str]] = {
     "head_s": {"fact": "head_seconds"},
     "total_s": {"fact": "decimal_seconds"},
     "end": {"fact": "end"},
+    "close_code": {"fact": "close_code"},
     "cpu_s": {"fact": "cpu_seconds"},
 }
 OF_ENVIRON = {

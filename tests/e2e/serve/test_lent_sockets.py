@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ from typing import Any
 
 import pytest
 from benches.hostile.websocket import frame, frames_of
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from support.clutch_process import WAIT_SECONDS, soon
+from support.clutch_process import WAIT_SECONDS, clutch, soon
 from support.rendezvous import Rendezvous
 from support.secure_websocket import SecureClient, open_securely
 from support.serve_process import ANY_PORT, Serving, make_certificate
@@ -256,3 +257,54 @@ def test_a_client_that_answers_no_ping_is_cut_off_and_others_stay(tmp_path: Path
             assert {opcode for opcode, _ in frames_of(data.partition(b"\r\n\r\n")[2])} == {PING}
         alive.send("still here")
         assert alive.recv(WAIT_SECONDS) == "still here"
+
+
+@pytest.mark.parametrize("dispatch", ["connection", "request"])
+def test_the_access_log_has_a_line_at_the_end_of_a_websocket(
+    tmp_path: Path, speaker: list[str], dispatch: str, rendezvous: Rendezvous
+) -> None:
+    flags = ["--access-logfile", "-", "--access-logformat", "%(m)s %(U)s %(s)s %(B)s %(end)s %(close_code)s"]
+    with serve(tmp_path, *speaker, "--dispatch", dispatch, *flags) as served:
+        with served.open("echo") as client:
+            client.send("hello")
+            client.send(b"x" * 70_000)
+            assert [len(client.recv(WAIT_SECONDS)) for _ in range(2)] == [5, 70_000]
+            assert not served.out.lines, "it has no line before its end"
+            client.close(4000)
+        served.out.wait("^GET /echo 101 70005 whole 4000$")
+        for path, line in [("close", "whole 4321"), ("return_early", "whole 1000"), ("raise_after", "broken-off 1011")]:
+            with served.open(path, rendezvous) as client:
+                with pytest.raises(ConnectionClosed):
+                    client.recv(WAIT_SECONDS)
+                if path == "close":
+                    rendezvous.guest().let_go()
+            served.out.wait(f"^GET /{path} 101 0 {line}$")
+        with pytest.raises(InvalidStatus), served.open("refuse"):
+            pass
+        served.out.wait("^GET /refuse 403 0 whole -$")
+        with served.open("echo") as client:
+            os.kill(served.workers()[0], signal.SIGKILL)
+            with pytest.raises(ConnectionClosed):
+                client.recv(WAIT_SECONDS)
+        served.out.wait("^GET /echo 101 0 worker-lost 1011$")
+        with served.open("told", rendezvous) as client:
+            client.lose() if isinstance(client, SecureClient) else client.socket.shutdown(socket.SHUT_RDWR)
+            assert rendezvous.guest().word == "1006"
+        served.out.wait("^GET /told 101 0 client-gone 1006$")
+        assert len(served.out.lines) == 7
+
+
+def test_a_websocket_that_the_server_stops_has_a_line(tmp_path: Path, speaker: list[str]) -> None:
+    with serve(tmp_path, *speaker, "--access-logfile", "-") as served, served.open("echo") as client:
+        client.send("hello")
+        assert client.recv(WAIT_SECONDS) == "hello"
+        served.send(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed):
+            client.recv(WAIT_SECONDS)
+        served.out.wait(r'"GET /echo HTTP/1.1" 101 5 .* stopped 1012$')
+        assert served.wait() == 0
+
+
+def test_a_websocket_is_told_apart_from_requests(tmp_path: Path, speaker: list[str]) -> None:
+    with serve(tmp_path, *speaker) as served, served.open("echo"):
+        soon(lambda: "WebSocket /echo" in clutch("ps", "--pid", str(served.process.pid), cwd=tmp_path).stdout)

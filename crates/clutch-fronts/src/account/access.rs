@@ -81,6 +81,10 @@ impl Note for Recorded {
         self.record.head_came(status, headers, &self.log.line.named);
     }
 
+    fn closed(&mut self, code: u16) {
+        self.record.close_code = Some(code);
+    }
+
     fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>, cpu: Option<Duration>) {
         let record = &mut self.record;
         (record.end, record.bytes, record.queued, record.cpu) = (end, bytes, queued, cpu);

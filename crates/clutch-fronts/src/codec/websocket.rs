@@ -80,6 +80,8 @@ pub struct Back<'a> {
     pub is_lost: bool,
     /// It was not used: what came with [`Lent`] is unread, too.
     pub is_unused: bool,
+    /// Bytes of the messages that the worker has taken for the client.
+    pub sent: u64,
     /// Bytes for the client that are not sent.
     pub unsent: &'a [u8],
     /// Bytes of the client, from the beginning of a frame on, that nobody has taken.
@@ -88,16 +90,19 @@ pub struct Back<'a> {
 
 impl<'a> Back<'a> {
     pub fn put(&self) -> Vec<u8> {
-        let length = (self.unsent.len() as u64).to_le_bytes();
-        [&[u8::from(self.is_lost) | u8::from(self.is_unused) << 1], &length[..], self.unsent, self.unread].concat()
+        let flags = u8::from(self.is_lost) | u8::from(self.is_unused) << 1;
+        let numbers = [self.sent, self.unsent.len() as u64].map(u64::to_le_bytes);
+        [&[flags], numbers.as_flattened(), self.unsent, self.unread].concat()
     }
 
     /// None: it is no such payload.
     pub fn read(payload: &'a [u8]) -> Option<Back<'a>> {
         let (flags, rest) = payload.split_first()?;
+        let (sent, rest) = rest.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
         let (unsent, unread) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-        Some(Back { is_lost: flags & 1 != 0, is_unused: flags & 2 != 0, unsent, unread })
+        let sent = u64::from_le_bytes(*sent);
+        Some(Back { is_lost: flags & 1 != 0, is_unused: flags & 2 != 0, sent, unsent, unread })
     }
 }
 
@@ -119,7 +124,7 @@ mod tests {
             let lent = Lent { message_bytes_max, write_ms, ping_interval_ms, ping_timeout_ms };
             let payload = lent.put(&unread);
             prop_assert_eq!(Lent::read(&payload), Some((lent, &unread[..])));
-            let back = Back { is_lost, is_unused, unsent: &unsent, unread: &unread };
+            let back = Back { is_lost, is_unused, sent: numbers[0], unsent: &unsent, unread: &unread };
             let payload = back.put();
             prop_assert_eq!(Back::read(&payload), Some(back));
         }

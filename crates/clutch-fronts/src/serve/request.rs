@@ -40,7 +40,8 @@ const PATH_SHOWN_MAX: usize = 200;
 pub(super) fn describe(payload: &Payload) -> Option<String> {
     let (head, _) = RequestHead::read(payload.body()).ok()?;
     let path: String = String::from_utf8_lossy(head.line.path).chars().take(PATH_SHOWN_MAX).collect();
-    Some(format!("{} {path}", head.line.method))
+    let is_websocket = head.line.flags & request_flag::WEBSOCKET != 0;
+    Some(format!("{} {path}", if is_websocket { "WebSocket" } else { head.line.method }))
 }
 
 /// The same of the first bytes of a request, as far as they say it.

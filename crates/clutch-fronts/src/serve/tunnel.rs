@@ -33,6 +33,7 @@ use super::body::AppBody;
 use super::response;
 use super::websocket::names;
 use crate::account::BrokenOff;
+use crate::account::conversation::ConversationEnd;
 use crate::account::figures::End;
 use crate::codec::http::credit_of;
 use crate::net::connection::Guarded;
@@ -278,17 +279,27 @@ impl Tunnel {
 
     /// Carries bytes both ways, on the connection that HTTP has let go of, until one side has closed. `patience`: the time
     /// that the client may take nothing of what is for it.
-    pub(super) async fn run(mut self, upgrade: OnUpgrade, patience: Duration, permit: &mut ConnectionPermit) {
+    pub(super) async fn run(
+        mut self,
+        upgrade: OnUpgrade,
+        patience: Duration,
+        permit: &mut ConnectionPermit,
+    ) -> ConversationEnd {
+        let lost = ConversationEnd { end: End::ClientGone, bytes: 0, close_code: None };
         let Some(parts) = upgrade.await.ok().and_then(|upgraded| downcast::<TokioIo<Guarded>>(upgraded).ok()) else {
-            return;
+            return lost;
         };
         let (reads, writes) = tokio::io::split(parts.io.into_inner().unguarded());
-        let to_client = pass(self.rest, &mut self.from_app, writes, patience);
+        let mut sent = 0;
+        let to_client = pass(self.rest, &mut self.from_app, (writes, &mut sent), patience);
         let to_app = listen(parts.read_buf, reads, self.to_app);
-        if both(to_client, to_app, permit).await.is_ok() {
-            // Both have had their say: nobody is cancelled for that.
-            self.from_app.exchange.answered();
+        let ended = both(to_client, to_app, permit).await;
+        if ended.is_err() {
+            return ConversationEnd { bytes: sent, ..lost };
         }
+        // Both have had their say: nobody is cancelled for that.
+        self.from_app.exchange.answered();
+        ConversationEnd { end: End::Whole, bytes: sent, ..lost }
     }
 }
 
@@ -318,14 +329,15 @@ async fn both(
     }
 }
 
-/// Passes what the app writes to the client, as it takes it, and closes behind it.
+/// Passes what the app writes to the client, as it takes it, counts it, and closes behind it.
 async fn pass(
     rest: Bytes,
     from: &mut FromApp,
-    mut to: impl AsyncWrite + Unpin,
+    (mut to, sent): (impl AsyncWrite + Unpin, &mut u64),
     patience: Duration,
 ) -> Result<(), Lost> {
     put(&rest, &mut to, patience).await?;
+    *sent += rest.len() as u64;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         // It never fails.
@@ -334,6 +346,7 @@ async fn pass(
             return timeout(patience, to.shutdown()).await.map_or(Err(Lost), |_| Ok(()));
         }
         put(&piece[..count], &mut to, patience).await?;
+        *sent += count as u64;
     }
 }
 

@@ -38,6 +38,8 @@ use tungstenite::{Error, Message, Utf8Bytes};
 pub(super) use self::lending::Lending;
 use super::body::{AppBody, bytes_of};
 use super::response;
+use crate::account::conversation::ConversationEnd;
+use crate::account::figures::End;
 use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
 use crate::codec::{CLOSE, TEXT};
@@ -121,8 +123,8 @@ fn other_version() -> Response<AppBody> {
 /// End of a conversation.
 #[derive(Debug)]
 enum SessionEnd {
-    /// The client is told, and the app knows already.
-    Tell { code: u16, reason: String },
+    /// The client is told, and the app knows already. `end`: as the access log has it.
+    Tell { code: u16, reason: String, end: End },
     /// The client has said so, and the app is told.
     Told { code: u16, reason: String },
     /// The client broke the protocol: both are told.
@@ -208,6 +210,8 @@ pub(super) struct Session {
     is_full: bool,
     /// Something waits to be written to the client.
     is_dirty: bool,
+    /// Bytes of the app's messages that the connection, or a worker that had it, has taken.
+    sent: u64,
     limits: SessionLimits,
     /// Rings when the client has taken nothing for too long.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -281,16 +285,17 @@ impl Session {
         let line = SessionIo { io, unsent: Bytes::new(), went: false, came: false };
         let (is_full, is_dirty, stalled) = (false, false, None);
         let heartbeat = limits.ping.map(|(interval, patience)| Heartbeat::new(interval, patience));
-        Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat }
+        Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, sent: 0, limits, stalled, heartbeat }
     }
 
-    pub(super) async fn run(mut self, permit: &mut ConnectionPermit) {
+    pub(super) async fn run(mut self, permit: &mut ConnectionPermit) -> ConversationEnd {
         let end = poll_fn(|context| self.poll(context)).await;
-        self.end(end, permit).await;
+        self.end(end, permit).await
     }
 
     /// Tells both sides of the end, as far as they do not know.
-    async fn end(mut self, end: SessionEnd, permit: &mut ConnectionPermit) {
+    async fn end(mut self, end: SessionEnd, permit: &mut ConnectionPermit) -> ConversationEnd {
+        let ended = end.for_the_log(self.sent);
         let told = match &end {
             SessionEnd::Tell { .. } => None,
             SessionEnd::Told { code, reason } => Some((*code, reason.as_str())),
@@ -307,6 +312,7 @@ impl Session {
             // A client that does not hear it in time is cut off.
             let _ = tokio::time::timeout(CLOSING_MAX, self.close(end, permit)).await;
         }
+        ended
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<SessionEnd> {
@@ -348,22 +354,26 @@ impl Session {
                 Part::Chunk(payload) => payload,
                 Part::End(outcome) => return Some(end_of(&outcome)),
             };
-            let cost = credit_of(payload.bytes_total());
+            let bytes = payload.bytes_total();
+            let cost = credit_of(bytes);
             let message = match payload.form {
                 CLOSE => {
                     let (code, reason) = websocket::read_close(payload.body());
-                    return Some(SessionEnd::Tell { code, reason: reason.to_owned() });
+                    return Some(closed_by_app(code, reason));
                 }
                 TEXT => match Utf8Bytes::try_from(bytes_of(payload)) {
                     Ok(text) => Message::Text(text),
-                    Err(_) => return Some(SessionEnd::Tell { code: code::FAILED, reason: String::new() }),
+                    Err(_) => {
+                        let (code, end) = (code::FAILED, End::BrokenOff);
+                        return Some(SessionEnd::Tell { code, reason: String::new(), end });
+                    }
                 },
                 _ => Message::Binary(bytes_of(payload)),
             };
             if let Err(end) = self.put(context, message) {
                 return Some(end);
             }
-            self.owed += cost;
+            (self.owed, self.sent) = (self.owed + cost, self.sent + bytes);
         }
         self.give_back();
         None
@@ -470,7 +480,7 @@ impl Session {
     async fn close(&mut self, end: SessionEnd, permit: &mut ConnectionPermit) {
         let is_broken = matches!(end, SessionEnd::Broken(_));
         match end {
-            SessionEnd::Tell { code, reason } => self.say_close(code, reason).await,
+            SessionEnd::Tell { code, reason, .. } => self.say_close(code, reason).await,
             SessionEnd::Broken(code) => self.say_close(code, String::new()).await,
             SessionEnd::Told { .. } => self.answer_close().await,
             SessionEnd::Lost => {}
@@ -560,13 +570,39 @@ fn end_of_error(error: &Error) -> SessionEnd {
 
 /// The app has ended, and has not closed it.
 fn end_of(outcome: &Outcome) -> SessionEnd {
-    let (code, reason) = match outcome {
-        Outcome::Value(_) => (code::NORMAL, ""),
-        Outcome::Refused(Refusal::Draining { .. }) => (code::RESTART, "restart"),
-        Outcome::Failure(failure) if matches!(**failure, Failure::WorkerLost { .. }) => (code::FAILED, "worker lost"),
-        Outcome::Failure(_) | Outcome::Refused(_) => (code::FAILED, ""),
+    let (code, reason, end) = match outcome {
+        Outcome::Value(_) => (code::NORMAL, "", End::Whole),
+        Outcome::Refused(Refusal::Draining { .. }) => (code::RESTART, "restart", End::Stopped),
+        Outcome::Failure(failure) if matches!(**failure, Failure::WorkerLost { .. }) => {
+            (code::FAILED, "worker lost", End::WorkerLost)
+        }
+        Outcome::Failure(_) | Outcome::Refused(_) => (code::FAILED, "", End::BrokenOff),
     };
-    SessionEnd::Tell { code, reason: reason.to_owned() }
+    SessionEnd::Tell { code, reason: reason.to_owned(), end }
+}
+
+/// The worker's side has closed it: for the app, or because the worker is to end.
+fn closed_by_app(code: u16, reason: &str) -> SessionEnd {
+    let end = if code == code::RESTART { End::Stopped } else { End::Whole };
+    SessionEnd::Tell { code, reason: reason.to_owned(), end }
+}
+
+impl SessionEnd {
+    /// `bytes`: of messages, that the client was sent.
+    fn for_the_log(&self, bytes: u64) -> ConversationEnd {
+        let (code, end) = match self {
+            SessionEnd::Tell { code, end, .. } => (*code, *end),
+            SessionEnd::Told { code, .. } => (*code, End::Whole),
+            SessionEnd::Broken(code) => (*code, End::ClientGone),
+            SessionEnd::Lost => (code::LOST, End::ClientGone),
+        };
+        ConversationEnd { end, bytes, close_code: Some(code) }
+    }
+}
+
+/// End of a WebSocket whose client was lost before a message could be sent.
+pub(super) fn lost_at_once() -> ConversationEnd {
+    SessionEnd::Lost.for_the_log(0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Writes a line of the access log: as text in pieces, or as a JSON object.
 //!
-//! The usual text is the combined format of web servers, then seconds (in the pool's line, until the head, until the end) and
-//! how it ended. What a client or an app has said is escaped wherever it stands.
+//! The usual text is the combined format of web servers, then seconds (in the pool's line, until the head, until the end),
+//! how it ended, and of a WebSocket the close code. What a client or an app has said is escaped wherever it stands.
 
 use std::fmt::{self, Display, Write};
 use std::process;
@@ -31,11 +31,14 @@ pub(super) struct Line {
     pieces: Option<Vec<LinePart>>,
     pub(super) named: KeptFields,
     pub(super) front: String,
+    /// Lines of WebSockets have the close code behind all else; those of requests have nothing there.
+    has_close_codes: bool,
 }
 
 impl Line {
     pub(super) fn new(format: &LogFormat, front: &str) -> Line {
-        let mut line = Line { pieces: None, named: KeptFields::default(), front: front.to_owned() };
+        let has_close_codes = matches!(format, LogFormat::Text);
+        let mut line = Line { pieces: None, named: KeptFields::default(), front: front.to_owned(), has_close_codes };
         match format {
             LogFormat::Json => line.named.of_request = vec![REFERER, USER_AGENT, REQUEST_ID],
             LogFormat::Text => {
@@ -81,6 +84,9 @@ impl Line {
                 LinePart::ResponseHeader(at) => put_said(&mut line, record.response_headers.get(*at)),
                 LinePart::Fact(fact) => put_fact(&mut line, *fact, record),
             };
+        }
+        if let Some(code) = record.close_code.filter(|_| self.has_close_codes) {
+            let _ = write!(line, " {code}");
         }
         line
     }
@@ -180,6 +186,7 @@ fn put_fact(line: &mut String, fact: LogFact, record: &Record) -> fmt::Result {
         LogFact::CpuSeconds => put_known(line, record.cpu.map(seconds)),
         LogFact::HeadSeconds => put_known(line, record.head_after.map(seconds)),
         LogFact::End => line.write_str(record.end.as_str()),
+        LogFact::CloseCode => put_known(line, record.close_code),
     }
 }
 
@@ -238,6 +245,7 @@ fn json(record: &Record, front: &str) -> String {
         "head_s": record.head_after.map(|after| after.as_secs_f64()),
         "total_s": record.ended_after.as_secs_f64(),
         "end": record.end.as_str(),
+        "close_code": record.close_code,
     })
     .to_string()
 }
@@ -276,6 +284,7 @@ mod tests {
         headers.insert("x-of-app", HeaderValue::from_bytes(b"caf\xe9").expect("a value"));
         record.head_came(201, &headers, &log.line.named);
         record.cpu = Some(Duration::from_micros(1500));
+        record.close_code = Some(4001);
         (record.bytes, record.end, record.ended_after) = (7, End::Whole, Duration::from_micros(2_345_678));
         let unheard = Record::of_nothing(&peer, Instant::now(), None, End::ClientGone);
         (log.line.of(&record), log.line.of(&unheard))
@@ -308,6 +317,7 @@ mod tests {
             (LogPiece::Fact(LogFact::QueueSeconds), "-", "-"),
             (LogPiece::Fact(LogFact::CpuSeconds), "0.001500", "-"),
             (LogPiece::Fact(LogFact::End), "whole", "client-gone"),
+            (LogPiece::Fact(LogFact::CloseCode), "4001", "-"),
         ] {
             let name = format!("{piece:?}");
             assert_eq!(written(vec![piece]), (expected.to_owned(), of_nothing.to_owned()), "{name}");

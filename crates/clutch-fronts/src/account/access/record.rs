@@ -104,6 +104,8 @@ pub(crate) struct Record {
     pub(super) response_headers: Box<[HeaderText]>,
     pub(super) bytes: u64,
     pub(super) end: End,
+    /// Of a WebSocket that is over.
+    pub(super) close_code: Option<u16>,
 }
 
 impl Record {
@@ -125,6 +127,7 @@ impl Record {
             response_headers: Box::default(),
             bytes: 0,
             end: End::ClientGone,
+            close_code: None,
         })
     }
 

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Notify;
 
 use super::{READ_BYTES, Session, SessionEnd, SessionLimits, bytes_of, end_of, protocol_from};
+use crate::account::conversation::ConversationEnd;
 use crate::codec::SOCKET;
 use crate::codec::websocket::{Back, CUT_SHORT, Lent, WHOLE_AGAIN};
 use crate::held::message::FIRST_BYTES_MAX;
@@ -51,7 +52,7 @@ impl<'a> Lending<'a> {
     }
 
     /// Leaves the socket to the worker until that has done with it, and goes on as a session.
-    pub(in crate::serve) async fn run(mut self, permit: &mut ConnectionPermit) {
+    pub(in crate::serve) async fn run(mut self, permit: &mut ConnectionPermit) -> ConversationEnd {
         self.exchange.feed(SOCKET, &self.limits.lent().put(&self.read), 0);
         self.flush.notify_one();
         let mut is_cut_short = false;
@@ -71,8 +72,11 @@ impl<'a> Lending<'a> {
             }
         };
         let Lending { socket, is_tcp, mut read, exchange, limits, flush } = self;
+        let sent = back.as_ref().and_then(|payload| Some(Back::read(payload)?.sent)).unwrap_or_default();
         // Without a descriptor for it the connection ends here.
-        let Ok(socket) = socket.copy().and_then(|copy| watched(copy, is_tcp)) else { return };
+        let Ok(socket) = socket.copy().and_then(|copy| watched(copy, is_tcp)) else {
+            return SessionEnd::Lost.for_the_log(sent);
+        };
         let (mut unsent, mut end) = (Bytes::new(), end);
         if let Some(payload) = back {
             match Back::read(&payload).filter(|back| !back.is_lost) {
@@ -88,7 +92,7 @@ impl<'a> Lending<'a> {
         }
         let protocol = protocol_from(read, &limits);
         let mut session = Session::new(Box::new(socket), protocol, exchange, limits, flush);
-        (session.is_dirty, session.line.unsent) = (!unsent.is_empty(), unsent);
+        (session.is_dirty, session.sent, session.line.unsent) = (!unsent.is_empty(), sent, unsent);
         match end {
             Some(end) => session.end(end, permit).await,
             None => session.run(permit).await,

@@ -84,6 +84,8 @@ struct State {
     is_unsent: bool,
     /// The front was told that a part of a frame may be sent, behind which only its rest can come.
     is_cut_short: bool,
+    /// Bytes of the messages that the app has sent here.
+    sent: u64,
     /// Credit of messages that the app has not taken.
     ahead: u32,
 }
@@ -114,6 +116,7 @@ impl Line {
             output: Output::default(),
             is_unsent: false,
             is_cut_short: false,
+            sent: 0,
             ahead: 0,
         };
         let (link, state) = (link.clone().unbind(), Mutex::new(state));
@@ -256,6 +259,7 @@ impl Line {
             let mut head = Vec::with_capacity(16 + if is_joined { content.len() } else { 0 });
             frames::put_head(&mut head, form, content.len());
             state.output.put(head, Content::Slice(content));
+            state.sent += content.len() as u64;
             (state.output.has_room(), state.output.is_much())
         };
         if is_much || !self.lines.is_on_loop(py) {
@@ -298,7 +302,7 @@ impl Line {
             let is_unused = state.terms.take().is_none();
             state.output.clear();
             let (socket, is_awaited) = (state.socket.take(), state.is_promised && !self.is_in_copy());
-            let back = Back { is_lost, is_unused, unsent: &unsent, unread: &unread }.put();
+            let back = Back { is_lost, is_unused, sent: state.sent, unsent: &unsent, unread: &unread }.put();
             let tell = || self.note(&codec::raw(&link.sender.regions, SOCKET, &back)?);
             let told = is_awaited.then(tell);
             if let (Some(Err(_)), Some(socket)) = (&told, &socket) {
