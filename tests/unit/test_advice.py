@@ -45,6 +45,10 @@ def with_(facts: Facts, **more: Any) -> Facts:
 
 CASES: dict[str, tuple[Facts, str]] = {
     "sleeps": (SLEEPS, "slots full, CPU idle: try --threads 8"),
+    "sleeps, and clients give up between the looks": (
+        with_(SLEEPS, queued=0.1, gave_up=3.0),
+        "slots full, CPU idle: try --threads 2",
+    ),
     "sleeps, in a configuration": (
         with_(SLEEPS, command="run"),
         "slots full, CPU idle: try --set pools.web.profile=thread --set pools.web.threads=8",
@@ -152,6 +156,7 @@ def anything(seed: int) -> Facts:
         paces=(Pace("f", draw.choice([0, 9]), alone, draw.choice([0, 9]), beside, draw.choice([None, 7.0])),),
         worker_bytes=draw.choice([None, 1 << 20]),
         free_bytes=draw.choice([None, 0, 1 << 34]),
+        gave_up=draw.choice([0.0, 0.0, 4.2]),
     )
 
 
@@ -192,7 +197,7 @@ def page(run_s: float, cpu_s: float, done: int, running: list[str], sent: int = 
     ran = [{"what": what} for what in running]
     worker = {"pid": 7, "sent": sent, "running": ran, "rss": 5 << 20, "private": None, "cpu_wait_s": cpu_s / 2}
     shape = {"profile": "thread", "workers": 1, "threads": 2, "tasks": 1}
-    counts = {"queued": 3, "blocked": 1, "sent": sent, "slots": 2, "ready": 1}
+    counts = {"queued": 3, "blocked": 1, "sent": sent, "slots": 2, "ready": 1, "gave_up": done}
     pool = {"name": "api", "state": "ready", "shape": shape, "image": {"gil": True}, "company": [], **counts}
     pool |= {"run_s": run_s, "cpu_s": cpu_s, "done": done, "workers": [worker], **more}
     return {"config": "/srv/clutch.toml", "cpus": 2, "pools": [pool]}
@@ -204,6 +209,16 @@ def test_figures_are_what_changed_between_the_looks() -> None:
     assert (facts.busy, facts.taken, facts.queued) == (0.8, 1.0, 4.0)
     assert (facts.cpu, facts.cpu_wait, facts.idle, facts.done) == (0.4, 0.2, 0.4, 4.0)
     assert (facts.command, facts.cpus, facts.threads, facts.worker_bytes) == ("run", 2, 2, 5 << 20)
+    assert ", slots 100 % busy, 4 wait, 4 a second give up, CPU 40 % of 2" in facts.line()
+    nobody = dataclasses.replace(facts, queued=0.0)
+    assert "100 % busy, 4 a second give up, CPU" in nobody.line()
+    assert "nobody waits, CPU" in dataclasses.replace(nobody, gave_up=0.0).line()
+
+
+def test_slots_that_ran_all_the_time_are_busy_though_the_looks_saw_less_sent_to_them() -> None:
+    """As requests are that workers read by themselves, in their first tenth of a second."""
+    (facts,) = facts_of([Look(page(at * 2.0, 0.0, 1, [], sent=0), float(at)) for at in range(2)])
+    assert (facts.busy, facts.taken) == (1.0, 1.0)
 
 
 def test_who_started_it_is_known() -> None:

@@ -306,7 +306,7 @@ class InlinePool(Pool):
         one = dict.fromkeys(("slots", "ready", "target", "min", "max", "generation"), 1)
         tools = sorted(self._image.known) if self._image.options["target"] else None
         image = {"tools": tools, "warnings": [], "python": sys.version.split()[0], "gil": gil_is_enabled()}
-        counts = {"done": self._done, "failed": self._failed, "drained": 0, "queued_s": 0.0, "ends": {}}
+        counts = {"done": self._done, "failed": self._failed, "drained": 0, "queued_s": 0.0, "gave_up": 0, "ends": {}}
         known = {"name": self.name, "state": state, "reason": None, "zygote_pid": None, "image": image}
         # CPU time is that of the program, too: it is not known apart.
         known |= {"run_s": self._run_seconds, "cpu_s": None, "company": []}

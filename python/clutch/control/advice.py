@@ -81,6 +81,8 @@ class Facts:
     free_bytes: int | None = None
     """Memory of the largest worker, and what the machine has left."""
     state: str = "ready"
+    gave_up: float = 0.0
+    """Work a second that was cancelled, or past its deadline, while it waited for a slot."""
 
     @property
     def slots(self) -> int:
@@ -108,13 +110,20 @@ class Facts:
 
     @property
     def is_full(self) -> bool:
-        return self.taken >= FULL and self.queued >= QUEUED
+        return self.taken >= FULL and self.somebody_waits
+
+    @property
+    def somebody_waits(self) -> bool:
+        """Whoever gives up has waited, if between the looks."""
+        return self.queued >= QUEUED or self.gave_up > 0
 
     def line(self) -> str:
         """The figures, for people."""
         shape = f"{self.workers} {self.profile} worker{'s' * (self.workers != 1)}"
         shape += f" × {self.threads} threads" * (self.threads > 1) + f" × {self.tasks} tasks" * (self.tasks > 1)
-        waiting = f"{self.queued:.0f} wait" if self.queued >= QUEUED else "nobody waits"
+        waiting = f"{self.queued:.0f} wait" if self.queued >= QUEUED else "nobody waits" * (not self.gave_up)
+        given_up = f"{self.gave_up:.2g} a second give up" if self.gave_up else ""
+        waiting = ", ".join(filter(None, (waiting, given_up)))
         used = f"CPU {self.cpu:.0%} of {self.cpus}".replace("%", " %")
         return f"pool {self.pool}: {shape}, slots {percent(min(self.taken, 1))} busy, {waiting}, {used}"
 
@@ -212,7 +221,8 @@ def of_one_cpu_each(facts: Facts) -> Advice | None:
 def of_waiting_slots(facts: Facts) -> Advice | None:
     if not facts.is_full or facts.waits < WAITS:
         return None
-    concurrency = facts.run + facts.queued
+    # Of those that gave up between the looks the number is not known: at least one waited.
+    concurrency = facts.run + max(1.0, facts.queued)
     if facts.cpu > 0:
         # More slots than keep all CPUs busy are of no use.
         concurrency = min(concurrency, facts.cpus * facts.run / facts.cpu)
@@ -241,7 +251,7 @@ def most_workers(facts: Facts, wanted: int) -> int:
 def reason(facts: Facts) -> str:
     """Why there is nothing to advise."""
     used = f"CPU {percent(facts.cpu)} of {facts.cpus}"
-    if facts.queued < QUEUED:
+    if not facts.somebody_waits:
         return f"slots are {percent(min(1.0, facts.taken))} busy and nobody waits for one, {used}"
     if facts.cpu + facts.cpu_wait >= FULL * facts.cpus:
         return f"all CPUs that may be used are: {used}"

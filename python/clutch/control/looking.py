@@ -65,6 +65,7 @@ def facts_of_pool(old: Page, pool: Page, taken: Sequence[Look]) -> Facts:
     threads, tasks = max(1, shape["threads"]), max(1, shape["tasks"])
     between = [one for look in taken for one in look.page["pools"] if one["name"] == pool["name"]]
     slots = max(1, pool["slots"])
+    busy = min(1.0, per_second(old["run_s"], pool["run_s"], seconds) / slots)
     idle = None
     if first.idle_s is not None and last.idle_s is not None:
         idle = max(0.0, last.idle_s - first.idle_s) / seconds
@@ -78,8 +79,9 @@ def facts_of_pool(old: Page, pool: Page, taken: Sequence[Look]) -> Facts:
         tasks=tasks,
         cpus=last.page.get("cpus") or limits.usable_cpus(),
         seconds=seconds,
-        busy=min(1.0, per_second(old["run_s"], pool["run_s"], seconds) / slots),
-        taken=statistics.fmean(one["sent"] / max(1, one["slots"]) for one in between),
+        busy=busy,
+        # What a worker has read by itself is among those sent to it after a while only, but its time counts from the beginning.
+        taken=max(busy, statistics.fmean(one["sent"] / max(1, one["slots"]) for one in between)),
         queued=statistics.fmean(one["queued"] + one["blocked"] for one in between),
         cpu=per_second(old["cpu_s"], pool["cpu_s"], seconds),
         cpu_wait=cpu_wait(old, pool, seconds),
@@ -92,6 +94,7 @@ def facts_of_pool(old: Page, pool: Page, taken: Sequence[Look]) -> Facts:
         worker_bytes=max(memory, default=0) or None,
         free_bytes=last.free_bytes,
         state=pool["state"],
+        gave_up=per_second(old["gave_up"], pool["gave_up"], seconds),
     )
 
 

@@ -234,3 +234,21 @@ def test_figures_of_requests(tmp_path: Path) -> None:
         assert (found["connections_total{}"], found["request_seconds_count{}"]) == (7, 7)
         assert found['request_seconds_bucket{le="+Inf",}'] == 7
         assert min(found["received_bytes_total{}"], found["sent_bytes_total{}"], found["request_seconds_sum{}"]) > 0
+
+
+@pytest.mark.parametrize("dispatch", ["connection", "request"])
+def test_a_client_that_gives_up_in_the_queue_is_counted(tmp_path: Path, rendezvous: Rendezvous, dispatch: str) -> None:
+    meet = f"GET /silent?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode()
+    with Serving(tmp_path, "misbehaving_apps:wsgi", "-b", ANY_PORT, "-w", "1", "--dispatch", dispatch) as serving:
+        serving.wait_ready("web")
+        served = Served(serving, logs=False)
+        with served.client() as running:
+            running.sendall(meet)
+            guest = rendezvous.guest()
+            with served.client() as waiting:
+                waiting.sendall(meet)
+                soon(lambda: serving.pool()["queued"] == 1)
+            soon(lambda: serving.pool()["gave_up"] == 1)
+            assert serving.pool()["queued"] == 0
+            guest.let_go()
+            assert status(running.recv(1 << 16)) == 200

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -96,6 +96,8 @@ pub(crate) struct Holder {
     is_quiet: AtomicBool,
     /// Requests wait there that it does not read.
     stands_still: AtomicBool,
+    /// Requests that it had not read for long at the last look, and was left.
+    unread: AtomicUsize,
     /// Its process is no more.
     is_dead: AtomicBool,
     /// Told when its task has to look: it holds something again, has something to be told, or is dead.
@@ -140,6 +142,7 @@ impl Holder {
             is_left: AtomicBool::new(false),
             is_quiet: AtomicBool::new(false),
             stands_still: AtomicBool::new(false),
+            unread: AtomicUsize::new(0),
             is_dead: AtomicBool::new(false),
             woken: Notify::new(),
         })
@@ -342,6 +345,12 @@ impl Holder {
         unknown.filter_map(|place| self.ledger.noted(*place)).map(|(_, asked)| terms.describe(&asked)).collect()
     }
 
+    /// Number of requests that wait for the worker to read them, as of the last look.
+    pub(super) fn waiting(&self) -> usize {
+        // Where nothing is held, nobody looks.
+        self.unread.load(Ordering::Relaxed).min(self.held())
+    }
+
     pub(super) fn holds_some(&self) -> bool {
         let places = self.places.lock();
         !places.held.is_empty() || !places.untold.is_empty() || !places.unsaid.is_empty()
@@ -382,13 +391,15 @@ impl Holder {
         unread.sort_unstable_by_key(|(_, waited)| std::cmp::Reverse(*waited));
         self.stands_still.store(!unread.is_empty(), Ordering::Relaxed);
         places.waiting = waiting;
+        let mut left = 0;
         for (place, waited) in unread {
             match may_move {
                 true => rested.push(place),
                 false if waited >= UNSERVED_MAX => served.push((place, waited)),
-                false => {}
+                false => left += 1,
             }
         }
+        self.unread.store(left, Ordering::Relaxed);
         let mut back = Vec::new();
         for place in rested {
             back.extend(self.take(&mut places, place).map(|(state, age, held)| (held, News::Taken(state, age))));

@@ -59,6 +59,10 @@ impl ChannelOwner for Holders {
         self.of(worker).map(|holder| holder.unknown()).unwrap_or_default()
     }
 
+    fn waiting(&self) -> usize {
+        self.holders.lock().iter().map(|holder| holder.waiting()).sum()
+    }
+
     /// It is not told so by its link while what was adopted runs there.
     fn leaving(&self, worker: WorkerKey) {
         self.of(worker).iter().for_each(|holder| holder.leave());

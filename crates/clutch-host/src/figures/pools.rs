@@ -15,7 +15,9 @@ type Row<Source, Value = u64> = (&'static str, &'static str, fn(&Source) -> Valu
 type WorkDurations = (Durations, Durations);
 
 const GAUGES: [Row<Stats>; 6] = [
-    ("pool_queued", "Work that waits in the queue", |stats| stats.queued as u64),
+    ("pool_queued", "Work that waits in the queue, or for the worker that holds its connection", |stats| {
+        stats.queued as u64
+    }),
     ("pool_blocked", "Submitters that wait for room in the queue", |stats| stats.blocked as u64),
     ("pool_sent", "Work on the links of workers, running or prefetched", |stats| stats.sent as u64),
     ("pool_slots", "Slots of workers that take work", |stats| stats.slots as u64),
@@ -23,7 +25,10 @@ const GAUGES: [Row<Stats>; 6] = [
     ("pool_generation", "Number of the zygote image that new workers come from", |stats| u64::from(stats.generation)),
 ];
 
-const COUNTERS: [Row<Stats>; 4] = [
+const COUNTERS: [Row<Stats>; 5] = [
+    ("pool_gave_up", "Work that was cancelled, or past its deadline, while it waited in the queue", |stats| {
+        stats.gave_up
+    }),
     ("pool_done", "Work that a worker answered, failures included", |stats| stats.done),
     ("pool_failed", "Work that failed: raised, not encoded, bad arguments, worker lost", |stats| stats.failed),
     ("pool_drained", "Work without an end of its own that was cut off so that its worker could end", |stats| {

@@ -20,6 +20,9 @@ pub trait ChannelOwner: Send + Sync {
     /// Requests that the worker has begun on connections that came by its channel, and that the pool does not know.
     fn requests_of(&self, worker: WorkerKey) -> Vec<String>;
 
+    /// Number of requests that wait at workers, whose pools do not know of them, on connections that came by channels.
+    fn waiting(&self) -> usize;
+
     /// The worker gets no more work. What it runs by itself goes on.
     fn leaving(&self, worker: WorkerKey);
 
@@ -78,6 +81,12 @@ impl Pool {
     pub(super) fn requests_held_by(&self, worker: WorkerKey) -> Vec<String> {
         let owners = self.core.lock().channel_owners();
         owners.iter().flat_map(|owner| owner.requests_of(worker)).collect()
+    }
+
+    /// Number of requests that wait at workers, on connections that came by their channels.
+    pub(super) fn waiting_at_workers(&self) -> usize {
+        let owners = self.core.lock().channel_owners();
+        owners.iter().map(|owner| owner.waiting()).sum()
     }
 
     /// Tells the owners that a worker gets no more work.

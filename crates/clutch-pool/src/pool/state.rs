@@ -186,6 +186,8 @@ struct Finished {
     run_ns: u64,
     /// Time that the work had waited before it was sent; of a batch, each of its items.
     queued: Duration,
+    /// Work that was cancelled, or whose deadline passed, before it was sent.
+    gave_up: u64,
 }
 
 impl Finished {
@@ -290,6 +292,11 @@ impl<T> Machine<T> {
     /// Returns the total time that answered work had waited before it was sent to workers.
     pub fn queued_total(&self) -> Duration {
         self.finished.queued
+    }
+
+    /// Returns how much work was cancelled, or past its deadline, while it waited.
+    pub fn gave_up(&self) -> u64 {
+        self.finished.gave_up
     }
 
     pub fn request(&self, id: WorkId) -> Option<Request> {

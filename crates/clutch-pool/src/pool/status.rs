@@ -154,7 +154,10 @@ pub struct Stats {
     pub name: String,
     pub state: Health,
     pub reason: Option<String>,
+    /// In the queue, and requests that wait at the worker that holds their connection.
     pub queued: usize,
+    /// Work that was cancelled, or whose deadline passed, while it waited in the queue.
+    pub gave_up: u64,
     /// Total time that finished work had waited for its slot, in seconds.
     pub queued_s: f64,
     /// Submitters that wait for room in the queue.
@@ -209,19 +212,21 @@ impl Pool {
 
     pub fn stats(&self) -> Stats {
         self.look_at_cpu();
-        let (counts, queued_total, done, failed, drained, status, spent, company) = {
+        let waiting_at_workers = self.waiting_at_workers();
+        let (counts, (queued_total, gave_up), done, failed, drained, status, spent, company) = {
             let (core, now) = (self.core.lock(), Instant::now());
-            let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
+            let (counts, waited) = (core.machine.counts(), (core.machine.queued_total(), core.machine.gave_up()));
             let Tally { done, failed, drained, .. } = core.noted.tally;
             let (spent, company) = (core.spent(now), core.noted.company.paces(now));
-            (counts, queued_total, done, failed, drained, self.status_with_calls(&core), spent, company)
+            (counts, waited, done, failed, drained, self.status_with_calls(&core), spent, company)
         };
         let shape = serde_json::from_value(status.image["shape"].clone()).unwrap_or(self.config.shape);
         Stats {
             name: self.config.name.clone(),
             state: status.health,
             reason: status.reason,
-            queued: counts.queued,
+            queued: counts.queued + waiting_at_workers,
+            gave_up,
             queued_s: queued_total.as_secs_f64(),
             blocked: counts.blocked,
             sent: counts.sent,

@@ -623,3 +623,21 @@ fn work_has_waited_from_its_submission_until_it_was_sent() {
     machine.finished(2, ids[1], 1, after(9)).expect("its body");
     assert_eq!(machine.queued_total(), Duration::from_secs(5));
 }
+
+#[test]
+fn work_that_ends_while_it_waits_has_given_up_and_what_is_refused_has_not() {
+    let (now, mut out) = (Instant::now(), Vec::new());
+    let mut machine: Machine<()> = Machine::new(Limits::default());
+    let [cancelled, expired, waits] = [0; 3].map(|_| machine.submit(request(0), (), now, &mut out));
+    machine.on(Event::Abandon { id: cancelled }, now, &mut out);
+    assert_eq!(machine.gave_up(), 1);
+    machine.expire(expired, &mut out);
+    assert_eq!(machine.gave_up(), 2);
+    machine.on(Event::WorkerReady { worker: 1, slots: 1, words: 8, calls_max: None }, now, &mut out);
+    machine.settle(now, &mut out);
+    machine.finished(1, waits, 1, now).expect("its body");
+    machine.submit(request(0), (), now, &mut out);
+    machine.submit(request(0), (), now, &mut out);
+    machine.on(Event::Failing, now, &mut out);
+    assert_eq!(machine.gave_up(), 2);
+}

@@ -28,6 +28,10 @@ impl ChannelOwner for Owner {
         vec!["GET /a".to_owned()]
     }
 
+    fn waiting(&self) -> usize {
+        3
+    }
+
     fn leaving(&self, worker: WorkerKey) {
         self.0.send(Told::Leaving(worker)).expect("somebody listens");
     }
@@ -74,6 +78,7 @@ fn workers_that_are_ready_and_those_to_come_get_channels() {
         expect_opened(&other_told, worker.key, &worker.expect_channel());
     }
     assert_eq!(stage.driver.requests_held_by(early.key), ["GET /a"; 2], "of both");
+    assert_eq!(stage.pool.stats().queued, 6, "what waits at workers waits, too");
     for quiet in [true, false] {
         stage.pool.set_quiet(quiet);
         for told in [&told, &other_told] {

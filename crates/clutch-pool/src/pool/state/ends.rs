@@ -129,6 +129,7 @@ impl<T> Machine<T> {
     /// Answers work that waits.
     pub(super) fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
         let place = self.submissions[id].place;
+        self.finished.gave_up += u64::from(matches!(verdict, Verdict::Cancelled | Verdict::Expired(_)));
         self.answer(id, verdict, out);
         self.line.removed(id, place, &self.submissions);
     }
