@@ -30,6 +30,8 @@ class WithoutEffect:
     flag: str
     why: str
     takes_value: bool = True
+    is_missed: bool = False
+    """Whoever turns it on misses something here."""
 
 
 ADDRESS_FLAGS = {"--host": "HOST", "--port": "PORT", "--uds": "PATH", "--fd": "N"}
@@ -75,7 +77,7 @@ WITHOUT_EFFECT = (
     WithoutEffect("--http2", "HTTP/1.1 and HTTP/2 are always available", False),
     WithoutEffect("--ws", "WebSockets are always available"),
     WithoutEffect("--ws-max-queue", "at most 32 messages are queued for an app"),
-    WithoutEffect("--ws-per-message-deflate", "WebSocket messages are not compressed"),
+    WithoutEffect("--ws-per-message-deflate", "WebSocket messages are not compressed", is_missed=True),
     WithoutEffect("--proxy-headers", "headers of trusted proxies are read (--forwarded-allow-ips)", False),
     WithoutEffect("--no-server-header", "no Server header is sent", False),
     WithoutEffect("--date-header", DEFAULT, False),

@@ -62,7 +62,9 @@ def count(least: int, most: int = COUNT_MAX) -> Kind:
 
 
 def _seconds(value: Any) -> float | None:
-    """None: gunicorn's 0, which is no limit, or nothing at all."""
+    """None: gunicorn's 0, which is no limit, or nothing at all; or `none`, as the option of clutch.toml has it."""
+    if value == "none":
+        return None
     value = _number(value)
     if isinstance(value, str):
         try:
@@ -142,7 +144,7 @@ WORKERS = count(1, WORKERS_MAX)
 THREADS = count(1, THREADS_MAX)
 AMOUNT = count(1)
 AMOUNT_OR_0 = count(0)
-SECONDS = Kind("seconds", 'seconds as a number, or text such as "30s"; 0: none', _seconds)
+SECONDS = Kind("seconds", 'seconds as a number, or text such as "30s"; 0 or "none": no limit', _seconds)
 TEXT = Kind("text", "text that is not empty", _text)
 FILE = Kind("file", "a file; not a bare number: --port N sets the port, ./N is a file", _file_name)
 CLASS = Kind("class", "text that is not empty", _class_name)

@@ -123,6 +123,9 @@ def _flag(setting: Setting) -> str:
     return setting.flags[-1] if setting.name != "errorlog" else setting.flags[0]
 
 
+OFF = ("false", "0", "no", "off", "f", "n")
+"""Values by which click turns a switch off."""
+
 # Letters, as click takes them.
 
 
@@ -147,10 +150,13 @@ def _parameter(flag: str) -> str:
     return "other_" + flag.removeprefix("--").replace("-", "_")
 
 
-def without_effect(context: click.Context) -> list[str]:
-    """Returns the given flags that have no effect here."""
-    typed = (one for one in WITHOUT_EFFECT if context.params[_parameter(one.flag)] is not None)
-    return [f"{one.flag} has no effect: {one.why}" for one in typed]
+def without_effect(context: click.Context) -> tuple[list[str], list[str]]:
+    """Returns lines about the given flags that have no effect here: warnings of what is missed, and the others."""
+    values = ((one, context.params[_parameter(one.flag)]) for one in WITHOUT_EFFECT)
+    typed = [(one, value) for one, value in values if value is not None]
+    missed = [one for one, value in typed if one.is_missed and str(value).lower() not in OFF]
+    lines = {one.flag: f"{one.flag} has no effect: {one.why}" for one, _ in typed}
+    return [lines.pop(one.flag) for one in missed], list(lines.values())
 
 
 def typed_settings(context: click.Context) -> dict[str, Any]:

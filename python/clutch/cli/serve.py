@@ -18,6 +18,7 @@ from clutch._process.init_process import stay_first
 from clutch._process.pidfile import Pidfile
 from clutch._process.systemd import take_listening
 from clutch.cli.run import Server, control_socket
+from clutch.cli.targets import dotted
 from clutch.config import limits
 from clutch.config.layers import variable_name
 from clutch.dispatcher import describe
@@ -71,11 +72,13 @@ def command(
     serve = Serve(app, tcp, factory, settings, handed_over, watch, line_format(watch, settings, log_format))
     check_usage(serve, layers)
     go_to(layers)
+    check_is_module(app)
     about_logs = set_up_logs(log_format, layers)
     config, warnings = configure(serve, layers, os.environ)
-    for line in without_effect(context):
+    missed, others = without_effect(context)
+    for line in others:
         logs.log.debug(line)
-    for warning in (*about_logs, *warnings):
+    for warning in (*about_logs, *missed, *warnings):
         logs.log.warning(warning)
     if layers.value("check_config"):
         click.echo(f"no problems; {shown(config)}")
@@ -120,6 +123,14 @@ def check_usage(serve: Serve, layers: Layers) -> None:
         raise click.UsageError("missing APP, for example: clutch serve package.module:app")
     if serve.tcp and serve.factory:
         raise click.UsageError("--factory creates an app; --tcp takes a handler")
+
+
+def check_is_module(app: str | None) -> None:
+    """Raises UsageError for the path of a file, before anything starts; of what is no file here its import tells."""
+    path, _, name = (app or "").partition(":")
+    if path.endswith(".py") and Path(path).is_file():
+        meant = f"{dotted(path)}:{name}" if name else dotted(path)
+        raise click.UsageError(f"{app!r} names a file, but APP is a module, as in `import`: clutch serve {meant}")
 
 
 def go_to(layers: Layers) -> None:

@@ -80,7 +80,7 @@ def facts_of_pool(old: Page, pool: Page, taken: Sequence[Look]) -> Facts:
         cpus=last.page.get("cpus") or limits.usable_cpus(),
         seconds=seconds,
         busy=busy,
-        # What a worker has read by itself is among those sent to it after a while only, but its time counts from the beginning.
+        # What a worker has read by itself is among `sent` after a while only; its time counts from the beginning.
         taken=max(busy, statistics.fmean(one["sent"] / max(1, one["slots"]) for one in between)),
         queued=statistics.fmean(one["queued"] + one["blocked"] for one in between),
         cpu=per_second(old["cpu_s"], pool["cpu_s"], seconds),

@@ -148,6 +148,37 @@ def test_what_cannot_be_served_ends_with_a_reason(
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("chat.py:app", "chat:app"),
+        ("chat.py", "chat"),
+        ("./chat.py:app", "chat:app"),
+        ("sub/chat.py:app", "sub.chat:app"),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_told_before_anything_starts(tmp_path: Path, given: str, meant: str) -> None:
+    (tmp_path / "sub").mkdir()
+    for folder in (tmp_path, tmp_path / "sub"):
+        (folder / "chat.py").touch()
+    done = clutch("serve", "-b", ANY_PORT, given, cwd=tmp_path)
+    told = f"{given!r} names a file, but APP is a module, as in `import`: clutch serve {meant}\n"
+    assert (done.returncode, done.stderr.endswith(told), "http://" in done.stderr) == (2, True, False), done.stderr
+
+
+@pytest.mark.parametrize(("value", "warns"), [("true", True), ("false", False)])
+def test_whoever_wants_messages_compressed_is_told_that_they_are_not(tmp_path: Path, value: str, warns: bool) -> None:
+    flags = ["-b", ANY_PORT, "--check-config", "--ws-per-message-deflate", value]
+    done = clutch("serve", "web:app", *flags, cwd=tmp_path)
+    told = "WARNING --ws-per-message-deflate has no effect: WebSocket messages are not compressed"
+    assert (done.returncode, told in done.stderr) == (0, warns), done.stderr
+
+
+def test_no_timeout_may_be_written_as_in_a_configuration(tmp_path: Path) -> None:
+    done = clutch("serve", "web:app", "-b", ANY_PORT, "--check-config", "--timeout", "none", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_our_log_goes_where_a_configuration_of_logging_says(tmp_path: Path) -> None:
     """As a gunicorn.conf.py has it; the configuration is executed in the dispatcher."""
     (tmp_path / "gunicorn.conf.py").write_text(
