@@ -212,7 +212,12 @@ fn of_refusal(refusal: &Refusal, front: &str) -> Response<AppBody> {
             with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, "cancelled", words)
         }
         refusal => {
-            let words = format!("a request was refused with 503: {refusal}");
+            let why = match refusal {
+                // The words of a closed pool are for programs.
+                Refusal::Closed { .. } => "the server was stopped before a worker had taken it".to_owned(),
+                refusal => refusal.to_string(),
+            };
+            let words = format!("a request was refused with 503: {why}");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, reason_of(refusal), Some(words))
         }
     }
@@ -268,4 +273,18 @@ pub(super) fn last_words(status: StatusCode, is_head: bool) -> Vec<u8> {
         if is_head { "" } else { &body },
     )
     .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_when_the_server_stops_is_refused_for_that() {
+        let closed = Refusal::Closed { pool: "web".to_owned() };
+        let Verdict { status, fate } = verdict(Some(&Outcome::Refused(closed)), "serve");
+        let warning = fate.and_then(|fate| fate.warning).expect("a warning");
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(warning.contains("503: the server was stopped"), "{warning}");
+    }
 }
