@@ -166,6 +166,7 @@ def test_lines_for_programs(tmp_path: Path) -> None:
             "cpu_s": None,
             "user": None,
             "end": "whole",
+            "close_code": None,
         }
         assert all(json.loads(line) for line in served.serving.out.lines)
 
