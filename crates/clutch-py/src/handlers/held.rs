@@ -10,8 +10,6 @@ use clutch_wire::sys;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::asgi::held::HeldRequest;
-
 /// Part of a body as the app has it.
 pub enum Content<'a, 'py> {
     Bytes(&'a Bound<'py, PyBytes>),
@@ -47,6 +45,12 @@ pub enum Then {
     Whenever,
 }
 
+/// Code of an app that goes on behind its response.
+pub trait StillRuns: Send + Sync {
+    /// By what the pool knows it now; none: it has not taken it.
+    fn known_as(&self, py: Python<'_>, adoption: Option<Adoption>) -> PyResult<()>;
+}
+
 /// The client of a request, at the other end of a connection that is held.
 pub trait Client: Send + Sync {
     /// Sends bytes, and then content. What it does not take now it gets when it does.
@@ -72,7 +76,7 @@ pub trait Client: Send + Sync {
     fn end_adopted(&self, py: Python<'_>, end: (Adoption, Duration)) -> PyResult<()>;
 
     /// The pool is to know what goes on behind the response, which is over. `beginning`: first bytes of the request.
-    fn goes_on(&self, py: Python<'_>, request: Py<HeldRequest>, beginning: &[u8], age: Duration) -> PyResult<()>;
+    fn goes_on(&self, py: Python<'_>, code: Box<dyn StillRuns>, beginning: &[u8], age: Duration) -> PyResult<()>;
 
     /// Whether the worker is to end: a response that has no end of its own is told so.
     fn is_ending(&self) -> bool;

@@ -26,7 +26,7 @@ use super::front::{Front, Passed, REST_WAIT};
 use super::shared::{Member, Shared};
 use crate::handlers::asgi::held::{Given, HeldRequest};
 use crate::handlers::asgi::scope::{self, Own};
-use crate::handlers::held::{Client, Content, Ended, Then, Wanted, status_of};
+use crate::handlers::held::{Client, Content, Ended, StillRuns, Then, Wanted, status_of};
 use crate::handlers::names;
 use crate::handlers::outcome::outcome_of;
 use crate::handlers::output::{Output, READ_BYTES};
@@ -767,8 +767,8 @@ impl Client for Connection {
         adopted::end(py, self.shared.worker.get().link.get(), adoption, after)
     }
 
-    fn goes_on(&self, py: Python<'_>, request: Py<HeldRequest>, beginning: &[u8], age: Duration) -> PyResult<()> {
-        self.shared.goes_on(py, request, beginning, age)
+    fn goes_on(&self, py: Python<'_>, code: Box<dyn StillRuns>, beginning: &[u8], age: Duration) -> PyResult<()> {
+        self.shared.goes_on(py, code, beginning, age)
     }
 
     fn is_ending(&self) -> bool {

@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 use super::channel::Channel;
 use super::front::{Front, LOOK, RECORDS_WAIT, REST_WAIT};
 use super::pace::Pace;
-use crate::handlers::asgi::held::HeldRequest;
 use crate::handlers::early::Unsent;
+use crate::handlers::held::StillRuns;
 use crate::handlers::http::App;
 use crate::serving::EagerStarter;
 use crate::worker::Worker;
@@ -81,7 +81,7 @@ pub(super) struct Shared {
     pub(super) front: OnceLock<Front>,
     pub(super) connections: Mutex<FxHashMap<u32, Arc<dyn Member>>>,
     /// What goes on behind responses, by the numbers by which the front was told, until it says by what the pool knows it.
-    pub(super) behind: Mutex<FxHashMap<u32, Py<HeldRequest>>>,
+    pub(super) behind: Mutex<FxHashMap<u32, Box<dyn StillRuns>>>,
     pub(super) behind_told: AtomicU32,
     pub(super) is_leaving: AtomicBool,
     /// Responses without an end of their own were told that the worker is to end.
@@ -154,7 +154,7 @@ impl Shared {
     pub(super) fn goes_on(
         self: &Arc<Self>,
         py: Python<'_>,
-        request: Py<HeldRequest>,
+        code: Box<dyn StillRuns>,
         beginning: &[u8],
         age: Duration,
     ) -> PyResult<()> {
@@ -162,15 +162,15 @@ impl Shared {
             return Ok(());
         }
         let number = self.behind_told.fetch_add(1, Ordering::Relaxed);
-        self.behind.lock().insert(number, request);
+        self.behind.lock().insert(number, code);
         let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
         self.say(py, &ToFront::GoesOn(GoesOn { number, age_us, beginning }))
     }
 
     /// The pool knows it now; none: it has not taken it.
     pub(super) fn is_known(&self, py: Python<'_>, number: u32, adoption: Option<Adoption>) -> PyResult<()> {
-        let request = self.behind.lock().remove(&number);
-        let known = request.map_or(Ok(()), |request| request.get().known_as(py, adoption));
+        let code = self.behind.lock().remove(&number);
+        let known = code.map_or(Ok(()), |code| code.known_as(py, adoption));
         known.and(self.look_whether_left(py))
     }
 

@@ -14,7 +14,7 @@ use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
 use super::late_heads::{self, LateHead};
 use super::messages::{dict_of, header_lines, http_request, item};
 use crate::gil_lock::GilLock;
-use crate::handlers::held::{Client, Content, Ended, HeldResponse, Outgoing, Wanted};
+use crate::handlers::held::{Client, Content, Ended, HeldResponse, Outgoing, StillRuns, Wanted};
 use crate::handlers::http::{App, misuse, misused};
 use crate::handlers::outcome::outcome_of;
 use crate::handlers::routes;
@@ -156,23 +156,6 @@ impl HeldRequest {
             (state.response.adoption(), state.is_over())
         };
         known.or_else(|| if is_over { None } else { self.client.adoption() })
-    }
-
-    /// By what the pool knows what goes on behind the response; none: it has not taken it, and is asked again.
-    pub fn known_as(&self, py: Python<'_>, adoption: Option<Adoption>) -> PyResult<()> {
-        let ended = {
-            let mut state = self.state.lock(py);
-            state.response.adopted_as(adoption);
-            match state.behind {
-                Behind::Ended => state.response.end_of_adopted(),
-                _ if adoption.is_none() => {
-                    state.behind = Behind::Unseen;
-                    None
-                }
-                _ => None,
-            }
-        };
-        ended.map_or(Ok(()), |ended| self.client.end_adopted(py, ended))
     }
 
     /// Its method and its path, as much as is known of that.
@@ -340,6 +323,26 @@ impl HeldRequest {
     }
 }
 
+impl StillRuns for Py<HeldRequest> {
+    /// Where the pool has not taken it, it is asked again.
+    fn known_as(&self, py: Python<'_>, adoption: Option<Adoption>) -> PyResult<()> {
+        let this = self.get();
+        let ended = {
+            let mut state = this.state.lock(py);
+            state.response.adopted_as(adoption);
+            match state.behind {
+                Behind::Ended => state.response.end_of_adopted(),
+                _ if adoption.is_none() => {
+                    state.behind = Behind::Unseen;
+                    None
+                }
+                _ => None,
+            }
+        };
+        ended.map_or(Ok(()), |ended| this.client.end_adopted(py, ended))
+    }
+}
+
 impl Waits for HeldRequest {
     fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let (body, is_over) = {
@@ -449,7 +452,7 @@ impl HeldRequest {
             }
             state.response.age()
         };
-        this.client.goes_on(py, slf.clone().unbind(), &this.beginning, age)
+        this.client.goes_on(py, Box::new(slf.clone().unbind()), &this.beginning, age)
     }
 
     /// The worker is to end now. Returns whether the app's code is to be told so: the pool does not know it, and will not tell.

@@ -14,8 +14,7 @@ use pyo3::prelude::*;
 
 use super::slow::{Left, Rest, SLOT_PATIENCE};
 use super::state::{Held, Next, State};
-use crate::handlers::asgi::held::HeldRequest;
-use crate::handlers::held::{Client, Content, Ended, Then, status_of};
+use crate::handlers::held::{Client, Content, Ended, StillRuns, Then, status_of};
 use crate::handlers::output::JOINED_BYTES_MAX;
 use crate::held::adopted::{self, Settled};
 
@@ -247,7 +246,7 @@ impl Client for Held {
     }
 
     /// In a slot a request is over with its code.
-    fn goes_on(&self, _py: Python<'_>, _request: Py<HeldRequest>, _beginning: &[u8], _age: Duration) -> PyResult<()> {
+    fn goes_on(&self, _py: Python<'_>, _code: Box<dyn StillRuns>, _beginning: &[u8], _age: Duration) -> PyResult<()> {
         Ok(())
     }
 
