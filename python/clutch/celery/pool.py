@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -51,6 +52,8 @@ class Recipe:
     """How a worker comes to an app: it imports it, or makes one of the same settings and tasks, as for one of tests."""
 
     place: str | None
+    folder: str = ""
+    """Where its module was found: Celery looks in the folder that it is started in, and forgets that then."""
     main: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
@@ -59,6 +62,8 @@ class Recipe:
 
     def app(self) -> Any:
         if self.place is not None:
+            if self.folder and self.folder not in sys.path:
+                sys.path.insert(0, self.folder)
             return find_target(self.place)[1]
         made: Any = Celery(self.main, set_as_current=True)
         made.conf.update(self.settings)
@@ -73,13 +78,14 @@ class Recipe:
 def recipe_of(app: Any) -> Recipe:
     place = place_of(app)
     if place is not None:
-        return Recipe(place)
+        return Recipe(place, folder_of(place.partition(":")[0]))
     tasks = [task for task in app.tasks.values() if is_importable(task)]
     classes = [
         type(task) for task in tasks if getattr(sys.modules[task.__module__], type(task).__name__, 0) is type(task)
     ]
     return Recipe(
         None,
+        "",
         app.main,
         {name: app.conf[name] for name in SETTING_KEYS if app.conf[name] != DEFAULTS[name]},
         tuple({task.__module__ for task in tasks}),
@@ -95,6 +101,16 @@ def place_of(app: Any) -> str | None:
         if found is not None and name not in ("celery", "celery._state", "__main__") and not name.startswith("celery."):
             return f"{name}:{found}"
     return None
+
+
+def folder_of(name: str) -> str:
+    """The folder that a module's name begins in; empty: it has none."""
+    file = getattr(sys.modules[name], "__file__", None)
+    if not file:
+        return ""
+    at = Path(file).resolve()
+    below = name.count(".") + (at.stem == "__init__")
+    return str(at.parents[below])
 
 
 def is_importable(task: Any) -> bool:

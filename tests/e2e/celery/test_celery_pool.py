@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from support.celery_house import NODE, asked, outcome, worker_of_celery
-from support.clutch_process import soon
+from support.celery_house import NODE, asked, broker_of, outcome, worker_of_celery
+from support.clutch_process import Dispatcher, environment, soon
 from support.redis_server import RedisServer
 
 celery = pytest.importorskip("celery")
@@ -118,6 +119,33 @@ def test_a_cold_shutdown_in_the_middle_of_handing_a_task_over(
         shop.note_late.delay(path, "late", 600)
         worker.wait()
     assert redis.ask("LLEN", "celery").strip() == "1"
+
+
+PROJECT = """
+import os
+from celery import Celery
+
+app = Celery("proj", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
+
+@app.task(name="add")
+def add(x, y):
+    return x + y
+"""
+
+
+def test_the_app_is_found_where_celery_finds_it(redis: RedisServer) -> None:
+    """In the folder that it is started in, which is not on the path of its script."""
+    package = redis.folder / "proj"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "celery.py").write_text(PROJECT)
+    command = [str(Path(sys.executable).with_name("celery")), "-A", "proj", "worker", "-l", "INFO", *CUSTOM, "-c", "1"]
+    broker = broker_of(redis)
+    with Dispatcher(redis.folder, command, env={**environment(), "BROKER": broker, **POOL}) as worker:
+        worker.err.wait(r"ready\.")
+        with celery.Celery(broker=broker, backend=broker) as client:
+            assert outcome(client.send_task("add", (1, 2))) == 3
+            client.backend.result_consumer.stop()
 
 
 def test_a_broker_without_an_event_loop(redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

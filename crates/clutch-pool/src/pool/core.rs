@@ -183,6 +183,11 @@ impl Core {
         }
     }
 
+    /// Whether it is a call of its own.
+    pub(super) fn is_counted(&self, id: WorkId) -> bool {
+        self.machine.request(id).is_none_or(|request| request.calls > 0)
+    }
+
     /// User code has started: a connection is its worker's alone from here on.
     pub(super) fn begin(&mut self, id: WorkId, effects: &mut Effects) {
         if let Some((entry, queued)) = self.machine.sending(id) {
@@ -258,7 +263,7 @@ impl Core {
         let batch =
             self.machine.body(id).filter(|entry| entry.work.items > 0).map(|entry| (entry.work.items, entry.failed()));
         let (answered, failures) = batch.unwrap_or((1, u32::from(failed)));
-        if self.machine.request(id).is_none_or(|request| request.calls > 0) {
+        if self.is_counted(id) {
             self.noted.tally.note(answered, failures);
         }
         self.run_clocks.stop(id);
@@ -546,7 +551,7 @@ impl Core {
             Verdict::Poisoned { deaths, .. } => {
                 let (what, job) = (self.functions.describe(work.entry), work.entry.job());
                 self.telemetry.emit(|| WorkPoisoned { id, deaths, what, job });
-                self.noted.tally.failed += 1;
+                self.noted.tally.failed += u64::from(work.entry.work.is_counted);
                 let last = self.excuses.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
                     format!("it has killed {deaths} of its workers and is not retried; the last time: {last}");
@@ -563,7 +568,7 @@ impl Core {
                 let failure = known.clone().unwrap_or_else(|| Arc::new(unknown()));
                 // A job then goes back to its store unharmed.
                 let is_put_back = work.entry.job().is_some() && failure.is_of_pool();
-                self.noted.tally.failed += u64::from(!is_put_back);
+                self.noted.tally.failed += u64::from(!is_put_back && work.entry.work.is_counted);
                 return Outcome::Failure(failure);
             }
         };

@@ -136,8 +136,9 @@ impl Core {
         if self.take_back(work, actions) {
             return;
         }
+        let counts = u64::from(self.is_counted(work.id));
         if self.give_up(work, StopCause::Drained, effects) {
-            self.noted.tally.drained += 1;
+            self.noted.tally.drained += counts;
             self.telemetry.emit(|| WorkDrained { id: work.id });
         }
     }

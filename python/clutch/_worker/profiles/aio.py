@@ -47,6 +47,8 @@ OTHERS_SECONDS = 0.1
 
 LOOK_BEHIND_SECONDS = 0.1
 """Interval at which requests are looked at whose tasks may go on behind their responses."""
+CUT_SHOWN_MAX = 5
+"""Most requests that are named where a stop cuts off what the pool does not know."""
 
 
 class AsyncProfile:
@@ -320,17 +322,24 @@ class Loop:
 
     def _look_behind(self) -> None:
         """Have the pool know the tasks that go on behind responses."""
-        for held in list(self.held.values()):
-            held.look_behind(now=False)
         self.looks_behind = bool(self.held)
         if self.looks_behind:
             self.loop.call_later(LOOK_BEHIND_SECONDS, self._look_behind)
+        for held in list(self.held.values()):
+            held.look_behind(now=False)
 
     def _cut_off(self) -> None:
         """Stop the tasks that the pool does not know: those that it knows it stops itself."""
+        told: list[str] = []
         for task, held in list(self.held.items()):
-            if held.cut_off():
+            if (what := held.cut_off()) is not None:
                 task.cancel()
+                told += [what] if what else []
+        if told:
+            more = f" and {len(told) - CUT_SHOWN_MAX} more" if len(told) > CUT_SHOWN_MAX else ""
+            next(iter(self.held.values())).log(
+                f"told to stop, as this worker is to end: {', '.join(told[:CUT_SHOWN_MAX])}{more}"
+            )
 
     def _held_ended(self, task: asyncio.Task[None]) -> None:
         held = self.held.pop(task)

@@ -332,7 +332,7 @@ impl StillRuns for Py<HeldRequest> {
             state.response.adopted_as(adoption);
             match state.behind {
                 Behind::Ended => state.response.end_of_adopted(),
-                _ if adoption.is_none() => {
+                Behind::Told if adoption.is_none() => {
                     state.behind = Behind::Unseen;
                     None
                 }
@@ -455,21 +455,23 @@ impl HeldRequest {
         this.client.goes_on(py, Box::new(slf.clone().unbind()), &this.beginning, age)
     }
 
-    /// The worker is to end now. Returns whether the app's code is to be told so: the pool does not know it, and will not tell.
-    fn cut_off(&self, py: Python<'_>) -> bool {
+    /// The worker is to end now. Returns what the app's code is, which is to be told so where the pool does not know it and
+    /// will not tell; empty: its response is not over. None: the pool knows it.
+    fn cut_off(&self, py: Python<'_>) -> Option<String> {
         if self.adoption(py).is_some() {
-            return false;
+            return None;
         }
         let is_over = {
             let mut state = self.state.lock(py);
             state.behind = Behind::CutOff;
             state.is_over()
         };
-        if is_over {
-            let words = format!("{} (behind its response) was told to stop: its worker is to end", self.shown());
-            self.app.log(py, PyString::new(py, &words).as_any());
-        }
-        true
+        Some(if is_over { format!("{} (behind its response)", self.shown()) } else { String::new() })
+    }
+
+    /// Says something where the app's errors are said.
+    fn log(&self, words: &Bound<'_, PyString>) {
+        self.app.log(words.py(), words.as_any());
     }
 
     /// The app's task has ended.

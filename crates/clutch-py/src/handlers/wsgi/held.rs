@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::environ::{put_connection, put_request};
-use super::start_response::{HeadGiven, joined, part_given, python, tell_cut, twice};
+use super::start_response::{HeadGiven, joined, part_given, python, raised_of, tell_cut, twice};
 use crate::context::in_copy;
 use crate::gil_lock::GilLock;
 use crate::handlers::held::{Client, Content, HeldResponse, Outgoing, Wanted};
@@ -221,9 +221,10 @@ impl HeldStartResponse {
         let head = Head::for_client(given.code, given.reason(), given.lines(), !this.is_head).map_err(misused)?;
         let environ = this.state.lock(py).environ.as_ref().map(|environ| environ.clone_ref(py));
         let route = environ.and_then(|environ| routes::of_environ(environ.bind(py)));
+        let raised = raised_of(exc_info);
         {
             let mut state = this.state.lock(py);
-            twice(state.head.is_some(), state.response.machine().is_started(), exc_info)?;
+            twice(state.head.is_some(), state.response.machine().is_started(), raised)?;
             state.head = Some((head, route));
         }
         slf.getattr(intern!(py, "write"))

@@ -281,9 +281,10 @@ impl StartResponse {
         if let Some(route) = environ.and_then(|environ| routes::of_environ(environ.bind(py))) {
             head = head.with_route(&route);
         }
+        let raised = raised_of(exc_info);
         {
             let mut state = this.state.lock();
-            twice(state.head.is_some(), state.response.is_started(), exc_info)?;
+            twice(state.head.is_some(), state.response.is_started(), raised)?;
             state.head = Some(head);
         }
         slf.getattr(intern!(py, "write"))
@@ -333,10 +334,15 @@ impl StartResponse {
     }
 }
 
-/// Fails where a head was given before, unless the app has `exc_info` to tell; raises that where the head has gone.
-pub(super) fn twice(has_head: bool, is_started: bool, exc_info: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-    match exc_info {
-        Some(exc_info) if is_started => Err(PyErr::from_value(exc_info.get_item(1)?)),
+/// What an app raised, in the `exc_info` that it gives: an object of the app's, which runs code.
+pub(super) fn raised_of<'py>(exc_info: Option<Bound<'py, PyAny>>) -> Option<PyResult<Bound<'py, PyAny>>> {
+    exc_info.map(|exc_info| exc_info.get_item(1))
+}
+
+/// Fails where a head was given before, unless the app has `raised` something; raises that where the head has gone.
+pub(super) fn twice(has_head: bool, is_started: bool, raised: Option<PyResult<Bound<'_, PyAny>>>) -> PyResult<()> {
+    match raised {
+        Some(raised) if is_started => Err(PyErr::from_value(raised?)),
         None if has_head || is_started => Err(misuse("start_response was called twice without exc_info")),
         _ => Ok(()),
     }
