@@ -243,8 +243,10 @@ impl Pool {
         self.close();
     }
 
-    /// Closes and ends all workers, idle ones too: they are told with TERM at once and, after `term`, killed.
+    /// Closes and ends all workers, idle ones too: they are told with TERM at once and, after `term`, killed. What waits is
+    /// cancelled.
     pub fn end_workers(&self, term: Duration) {
+        self.transact(|core, _, _| core.machine.cancel_rest());
         self.links.notices.tell(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
         self.close();
     }

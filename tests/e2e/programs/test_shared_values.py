@@ -68,7 +68,8 @@ if __name__ == "__main__":
         for length, total, memory, pid in seen:
             by_worker.setdefault(pid, []).append(length)
             assert total == 0 and memory["Anonymous"] < 1000 and memory["Rss"] >= SIZE >> 10, memory
-        assert all(sorted(lengths) == list(range(100_001, 100_001 + len(lengths))) for lengths in by_worker.values())
+        # Threads of one worker may both append before one of them looks; whoever appends last sees all.
+        assert all(max(lengths) == 100_000 + len(lengths) for lengths in by_worker.values()), by_worker
         assert pool.call(write, table, 7)[1] <= 64
         assert given.column[0] == 0 and bytes(pool.share(given).value.column[:1]) == b"\\0"
         assert pool.call(lambda: table.value.column[1]) == 0

@@ -584,3 +584,18 @@ fn what_is_kept_with_work_is_there_until_it_is_answered() {
     assert!(machine.body(id).is_none() && machine.body_mut(id).is_none() && machine.sending(id).is_none());
     assert_eq!(machine.body(other).map(String::as_str), Some("other"));
 }
+
+#[test]
+fn what_no_worker_will_take_is_refused_or_cancelled_where_the_pool_is_cut_off() {
+    for (cut, verdict) in [(false, Verdict::Failing), (true, Verdict::Cancelled)] {
+        let mut bare = Bare::new(&[1]);
+        let unbegun = bare.submit(request(OTHER));
+        bare.submit(request(OTHER));
+        if cut {
+            bare.machine.cancel_rest();
+        }
+        bare.on(Event::Failing);
+        bare.on(Event::Taken { worker: 0, id: unbegun, taken: true });
+        assert_eq!(bare.answers, [verdict; 2]);
+    }
+}

@@ -134,9 +134,14 @@ impl<T> Machine<T> {
         self.line.removed(id, place, &self.submissions);
     }
 
+    /// The pool is cut off: what waits then, or comes back unbegun or to be retried, is cancelled.
+    pub fn cancel_rest(&mut self) {
+        self.intake.cancel_rest();
+    }
+
     pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {
         self.intake.set_failing(true);
-        self.answer_waiting(Verdict::Failing, out);
+        self.answer_waiting(self.intake.verdict_of_rest(), out);
     }
 
     pub(super) fn answer_waiting(&mut self, verdict: Verdict, out: &mut Vec<Action<T>>) {

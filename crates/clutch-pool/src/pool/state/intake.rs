@@ -20,6 +20,8 @@ pub(super) struct Intake {
     quiet: bool,
     /// No worker can start.
     failing: bool,
+    /// The pool is cut off, with what waits.
+    cancels: bool,
 }
 
 impl Intake {
@@ -38,6 +40,16 @@ impl Intake {
 
     pub(super) fn set_failing(&mut self, failing: bool) {
         self.failing = failing;
+    }
+
+    /// From now on, what would wait is cancelled where it would be refused.
+    pub(super) fn cancel_rest(&mut self) {
+        self.cancels = true;
+    }
+
+    /// What becomes of work that no worker will take.
+    pub(super) fn verdict_of_rest(&self) -> Verdict {
+        if self.cancels { Verdict::Cancelled } else { Verdict::Failing }
     }
 
     pub(super) fn is_failing(&self) -> bool {

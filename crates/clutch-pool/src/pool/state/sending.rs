@@ -198,7 +198,7 @@ impl<T> Machine<T> {
     /// Back into the line, where there is one: a pool that cannot start workers lets nothing wait.
     pub(super) fn requeue(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         if self.intake.is_failing() {
-            return self.answer(id, Verdict::Failing, out);
+            return self.answer(id, self.intake.verdict_of_rest(), out);
         }
         let work = &mut self.submissions[id];
         let was_limited = work.cut_at.take().is_some() | work.limit_at.take().is_some();
