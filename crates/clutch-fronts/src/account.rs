@@ -16,7 +16,7 @@ use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
 use hyper::{HeaderMap, Method, Response};
 
-use self::conversation::Conversation;
+use self::conversation::{Conversation, PastRequest};
 use self::figures::{End, Figures};
 
 /// Fate of a request that the app did not answer itself: how it ended, and why. It travels in the response's
@@ -163,9 +163,7 @@ impl Account {
 
     /// Nobody has anything to do with it any more.
     pub(crate) fn over(&mut self, now: Instant) {
-        if self.end == End::ClientGone && self.figures.is_cut() {
-            self.end = End::Stopped;
-        }
+        self.end = self.figures.seen_as(self.end);
         let after = now.duration_since(self.begun);
         self.figures.ended(self.status, self.end, after);
         if let Some(route) = self.route {
@@ -173,12 +171,11 @@ impl Account {
         }
         let begun = self.conversation.take().filter(|_| self.end == End::Whole && self.status == Some(101));
         if let Some(note) = self.note.take() {
-            let times = self.queued.take();
-            if let Some(conversation) = begun {
-                return conversation.takes(note, times);
+            let past = PastRequest { note, queued: self.queued.take() };
+            match begun {
+                Some(conversation) => conversation.takes(past),
+                None => past.ended(self.end, self.bytes),
             }
-            let (queued, cpu) = (times.as_ref().and_then(QueueTime::get), times.as_ref().and_then(QueueTime::cpu));
-            note.ended(self.end, self.bytes, queued, cpu);
         }
     }
 }

@@ -19,10 +19,17 @@ pub(crate) struct ConversationEnd {
     pub(crate) close_code: Option<u16>,
 }
 
-/// The request, of which the record tells.
-struct PastRequest {
-    note: Box<dyn Note>,
-    queued: Option<QueueTime>,
+/// A request that is over, of which the record tells.
+pub(super) struct PastRequest {
+    pub(super) note: Box<dyn Note>,
+    pub(super) queued: Option<QueueTime>,
+}
+
+impl PastRequest {
+    pub(super) fn ended(self, end: End, bytes: u64) {
+        let times = self.queued.as_ref();
+        self.note.ended(end, bytes, times.and_then(QueueTime::get), times.and_then(QueueTime::cpu));
+    }
 }
 
 /// Shared by the account of the request and by whoever carries the conversation. The last of them has the record written.
@@ -40,8 +47,8 @@ impl Conversation {
     }
 
     /// The request is over, and the conversation has its record now.
-    pub(super) fn takes(&self, note: Box<dyn Note>, queued: Option<QueueTime>) {
-        *self.request.lock() = Some(PastRequest { note, queued });
+    pub(super) fn takes(&self, request: PastRequest) {
+        *self.request.lock() = Some(request);
     }
 
     pub(crate) fn ends_as(&self, end: ConversationEnd) {
@@ -52,11 +59,9 @@ impl Conversation {
 impl Drop for Conversation {
     fn drop(&mut self) {
         // Without it the request has ended without a conversation, and its record is written.
-        let Some(PastRequest { mut note, queued: times }) = self.request.get_mut().take() else { return };
+        let Some(mut request) = self.request.get_mut().take() else { return };
         let ConversationEnd { end, bytes, close_code } = *self.end.get_mut();
-        let end = if end == End::ClientGone && self.figures.is_cut() { End::Stopped } else { end };
-        close_code.into_iter().for_each(|code| note.closed(code));
-        let (queued, cpu) = (times.as_ref().and_then(QueueTime::get), times.as_ref().and_then(QueueTime::cpu));
-        note.ended(end, bytes, queued, cpu);
+        close_code.into_iter().for_each(|code| request.note.closed(code));
+        request.ended(self.figures.seen_as(end), bytes);
     }
 }

@@ -111,8 +111,9 @@ impl Figures {
         self.is_cut.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::Relaxed)
+    /// What an end is to those who are told of it: a client that goes then was made to.
+    pub(crate) fn seen_as(&self, end: End) -> End {
+        if end == End::ClientGone && self.is_cut.load(Ordering::Relaxed) { End::Stopped } else { end }
     }
 
     /// Something was refused, or went wrong, for this reason.

@@ -90,8 +90,7 @@ impl Records {
         match told {
             ToldEnd::Whole => End::Whole,
             ToldEnd::BrokenOff => End::BrokenOff,
-            ToldEnd::ClientGone if self.figures.is_cut() => End::Stopped,
-            ToldEnd::ClientGone => End::ClientGone,
+            ToldEnd::ClientGone => self.figures.seen_as(End::ClientGone),
         }
     }
 }

@@ -43,8 +43,6 @@ except ImportError:
 
 OTHERS_SECONDS = 0.1
 """Time that a worker's other loops have to show their tasks, while the first waits."""
-
-
 LOOK_BEHIND_SECONDS = 0.1
 """Interval at which requests are looked at whose tasks may go on behind their responses."""
 CUT_SHOWN_MAX = 5
