@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
+from selectors import SelectorKey
 from typing import Any, Final, Self, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -46,6 +47,7 @@ __all__ = [
     "Latencies",
     "Lines",
     "Load",
+    "LoopSleep",
     "MapFunction",
     "MapItems",
     "Plane",
@@ -406,6 +408,20 @@ class JobsEnqueued:
 @final
 class EagerStarter:
     def __new__(cls, event_loop: asyncio.AbstractEventLoop, is_only: bool) -> Self: ...
+
+@final
+class LoopSleep:
+    def __new__(
+        cls,
+        event_loop: asyncio.AbstractEventLoop,
+        epoll: int,
+        keys: dict[int, SelectorKey],
+        ready: Sized,
+        write: Callable[[], object],
+    ) -> Self: ...
+    def serve(self, fd: int, callback: Callable[[], object]) -> None: ...
+    def select(self, timeout: float | None = None) -> Sequence[tuple[SelectorKey, int]]: ...
+    def wake(self) -> None: ...
 
 @final
 class HeldRequest:

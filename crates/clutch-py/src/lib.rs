@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use crate::link::WorkerLink;
     #[pymodule_export]
-    use crate::serving::{EagerStarter, poll, poll_eagerly, serve};
+    use crate::serving::{EagerStarter, LoopSleep, poll, poll_eagerly, serve};
     #[pymodule_export]
     use crate::slots::Slots;
     #[pymodule_export]

@@ -1,11 +1,13 @@
 //! The loops of a worker: calls are taken off its link and run in the threads of slots, or handed to an event loop.
 
 mod eager;
+mod sleep;
 mod starter;
 
 use pyo3::prelude::*;
 
 use self::eager::{Waiting, start_eagerly};
+pub use self::sleep::LoopSleep;
 pub use self::starter::EagerStarter;
 use crate::call::{Call, run};
 use crate::handlers::kinds::handler;

@@ -26,6 +26,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import CARRIERS
 from clutch._worker.image import gil_is_enabled
+from clutch._worker.profiles import loop_sleep
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
@@ -33,6 +34,8 @@ STACKS_MAX = 200_000
 """Maximum length of the stacks of all tasks or greenlets of a worker, in characters."""
 BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
+SLEEPS = (selectors.__file__, loop_sleep.__file__)
+"""Files with the frames in which an event loop waits."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
 STEPS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 UNHEARD = {
@@ -273,6 +276,8 @@ def lets_out(frame: types.FrameType | None) -> bool:
 
 def is_of_loop(frame: types.FrameType | None) -> bool:
     """Returns whether this is machinery of an event loop, or a callback of one: the loop keeps what is raised there."""
+    if frame is not None and frame.f_code.co_filename in SLEEPS:
+        return False
     while frame is not None and frame.f_code.co_filename != selectors.__file__:
         if os.path.dirname(frame.f_code.co_filename) == LOOPS:
             return True
@@ -287,7 +292,7 @@ def came_in_wait(error: BaseException) -> bool:
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    return at is not None and at.tb_frame.f_code.co_filename == selectors.__file__
+    return at is not None and at.tb_frame.f_code.co_filename in SLEEPS
 
 
 def swallows(frame: types.FrameType | None) -> bool:

@@ -189,3 +189,35 @@ pub fn readable<T: AsFd + AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     // both traits are of types that own or borrow one descriptor.
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(io::Error::from)
 }
+
+/// What a descriptor of somebody else's epoll instance is ready for. An error or a hang-up is either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    pub fd: RawFd,
+    pub reads: bool,
+    pub writes: bool,
+}
+
+/// Waits on an epoll instance whose events bear the numbers of their descriptors (`epoll_data.fd`), and appends what is
+/// ready, at most [`TOKENS_MAX`]. Returns whether a signal has ended the wait.
+pub fn wait_ready(epoll: BorrowedFd<'_>, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<bool> {
+    use rustix::event::epoll::{Event, EventData, EventFlags, wait};
+    let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; TOKENS_MAX];
+    let timeout = timeout.map(|timeout| timespec(timeout.min(WAIT_MAX)));
+    let count = match wait(epoll, &mut events, timeout.as_ref()) {
+        Ok(count) => count,
+        Err(rustix::io::Errno::INTR) => return Ok(true),
+        Err(errno) => return Err(errno.into()),
+    };
+    ready.extend(events[..count].iter().map(|event| {
+        // The number is the first member of a union, beside the eight bytes of which nobody has set the others.
+        let [a, b, c, d, ..] = event.data.u64().to_ne_bytes();
+        let flags = event.flags;
+        Ready {
+            fd: RawFd::from_ne_bytes([a, b, c, d]),
+            reads: flags.intersects(EventFlags::OUT.complement()),
+            writes: flags.intersects(EventFlags::IN.complement()),
+        }
+    }));
+    Ok(false)
+}

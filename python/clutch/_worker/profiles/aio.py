@@ -33,7 +33,7 @@ from clutch._worker.profiles.base import (
     show,
 )
 from clutch._worker.profiles.blocking import allow_threads, threads_for
-from clutch._worker.profiles.wakes import wake_once
+from clutch._worker.profiles.loop_sleep import sleep_of
 from clutch.errors import ConfigError
 
 try:
@@ -83,7 +83,6 @@ NESTING = "nest_asyncio"
 def run_loop(serving: Coroutine[Any, Any, None], new_loop: NewLoop) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         loop = runner.get_loop()
-        wake_once(loop)
         served = loop.create_task(serving)
         while not served.done():
             # A task of the app's that raised these has them as its end; a loop that is run ends with them, too.
@@ -134,6 +133,7 @@ class Loop:
         self.left_behind: dict[int, LeftBehind] = {} if first is None else first.left_behind
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
+        self.sleep: _core.LoopSleep | None
         self.ended = asyncio.Event()
         # By the dispatcher, which knows then that the worker is ready; or by its SIGTERM.
         self.was_told = asyncio.Event()
@@ -194,6 +194,7 @@ class Loop:
 
     async def _start(self) -> Lifecycle | None:
         self.loop = asyncio.get_running_loop()
+        self.sleep = sleep_of(self.loop)
         self.starter = _core.EagerStarter(self.loop, self.is_only)
         allow_threads(self.blocking)
         life = None
@@ -213,9 +214,14 @@ class Loop:
     # ---- taking calls
 
     def _on_first_frame(self) -> None:
-        self.loop.add_reader(self.link.fileno(), self._on_readable)
+        self._read(self.link, self._on_readable)
         self.first._tell(self.first.was_told.set)
         self._on_readable()
+
+    def _read(self, source: _core.WorkerLink | _core.Holder | _core.Lines, callback: Callable[[], object]) -> None:
+        self.loop.add_reader(source.fileno(), callback)
+        if self.sleep is not None:
+            self.sleep.serve(source.fileno(), callback)
 
     def _on_readable(self) -> None:
         self.waiting.extend(self._poll())
@@ -306,7 +312,7 @@ class Loop:
         wait_for = self._wait_for_held
         args = (self.worker, self.starter, self.served, wait_for, self.running, self.tasks, channel)
         holder = _core.Holder(*args)
-        self.loop.add_reader(holder.fileno(), holder)
+        self._read(holder, holder)
         self.worker.slots.on_drain(lambda: self._tell(holder.end_endless))
         self.holders.append(holder)
 
@@ -351,7 +357,7 @@ class Loop:
         """Read and write the sockets of WebSockets here that fronts lend."""
         lines = _core.Lines(self.link, self.loop)
         self.lines.append(lines)
-        self.loop.add_reader(lines.fileno(), lines)
+        self._read(lines, lines)
 
     def _running_held(self, is_it: Callable[[asyncio.Task[None], _core.AdoptedRequest], bool]) -> Running | None:
         """The first of these requests for which that holds, among those that the pool knows."""
