@@ -40,6 +40,8 @@ class Loop:
         self.selector = selectors.EpollSelector()
         self.ready = Ready()
         self.told: list[dict[str, Any]] = []
+        self._scheduled: list[object] = ["first", "later"]
+        self._stopping = False
         self.writes = 0
         self.write: Callable[[], object] = self.count
         keys = self.selector._fd_to_key  # type: ignore[attr-defined]
@@ -167,13 +169,75 @@ def test_sleeps_as_long_as_it_is_told(loop: Loop) -> None:
 def test_a_source_is_served_within_the_sleep(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
     one, other = pair
     seen: list[bytes] = []
-    serve(loop, one, lambda: seen.append(one.recv(10)))
+    serve(loop, one, lambda: seen.append(one.recv(100)))
     loop.selector.register(other, selectors.EVENT_READ, "the loop's")
     other.send(b"to the source")
-    assert list(loop.sleep.select(None)) == []
+    assert list(loop.sleep.select(0)) == []
     one.send(b"to the loop")
-    assert [key.fileobj for key, _ in loop.sleep.select(None)] == [other]
-    assert seen == [b"to the sou"] or b"".join(seen) == b"to the source"
+    assert [key.fileobj for key, _ in loop.sleep.select(0)] == [other]
+    assert b"".join(seen) == b"to the source"
+
+
+def serve_again_and_again(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> list[bytes]:
+    """A source that always has more. Returns what it has read."""
+    one, other = pair
+    seen: list[bytes] = []
+    serve(loop, one, lambda: (seen.append(one.recv(1)), other.send(b"x")))
+    other.send(b"x")
+    return seen
+
+
+@pytest.mark.parametrize("last", ["work", "planned", "taken back", "stop"])
+def test_sleeps_on_until_the_loop_has_something_to_do(
+    last: str, loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    one, other = pair
+    seen: list[bytes] = []
+
+    def serve_four() -> None:
+        seen.append(one.recv(1))
+        other.send(b"x")
+        if len(seen) == 4:
+            match last:
+                case "work":
+                    loop.ready.work.append("a callback")
+                case "planned":
+                    loop._scheduled.insert(0, "sooner")
+                case "taken back":
+                    loop._scheduled = ["later"]
+                case "stop":
+                    loop._stopping = True
+
+    serve(loop, one, serve_four)
+    other.send(b"x")
+    assert list(loop.sleep.select(None)) == []
+    assert len(seen) == 4
+
+
+def test_a_busy_source_keeps_nothing_that_is_due_waiting(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    seen = serve_again_and_again(loop, pair)
+    assert list(loop.sleep.select(0)) == []
+    assert len(seen) == 1
+    assert list(loop.sleep.select(0.05)) == []
+    assert len(seen) > 1
+
+
+def test_a_busy_source_keeps_no_signal_waiting(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    serve_again_and_again(loop, pair)
+    before = signal.signal(signal.SIGUSR1, end)
+    timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.sleep.select(None)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_descriptor_that_is_somebody_elses_by_now_is_the_loops(loop: Loop) -> None:
@@ -183,7 +247,7 @@ def test_a_descriptor_that_is_somebody_elses_by_now_is_the_loops(loop: Loop) -> 
         loop.selector.unregister(one)
         key = loop.selector.register(one, selectors.EVENT_READ, "another's")
         other.send(b"x")
-        assert list(loop.sleep.select(None)) == [(key, selectors.EVENT_READ)]
+        assert list(loop.sleep.select(0)) == [(key, selectors.EVENT_READ)]
 
 
 def test_what_a_source_forgets_is_not_told(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
@@ -193,7 +257,7 @@ def test_what_a_source_forgets_is_not_told(loop: Loop, pair: tuple[socket.socket
     loop.selector.register(other, selectors.EVENT_READ)
     one.send(b"x")
     other.send(b"x")
-    assert list(loop.sleep.select(None)) == []
+    assert list(loop.sleep.select(0)) == []
 
 
 def test_an_error_of_a_source_is_the_loops_handlers(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
@@ -207,7 +271,7 @@ def test_an_error_of_a_source_is_the_loops_handlers(loop: Loop, pair: tuple[sock
     serve(loop, one, fail)
     other.send(b"xx")
     for count in (1, 2):
-        assert list(loop.sleep.select(None)) == []
+        assert list(loop.sleep.select(0)) == []
         assert len(loop.told) == count
     assert [context["exception"] for context in loop.told] == errors
 
@@ -225,7 +289,7 @@ def test_what_ends_a_loop_ends_the_sleep(
     serve(loop, one, fail)
     other.send(b"x")
     with pytest.raises(end):
-        loop.sleep.select(None)
+        loop.sleep.select(0)
     assert (loop.told, list(loop.sleep.select(0))) == ([], [])
 
 
