@@ -169,7 +169,7 @@ impl Driver {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker, why: Leave::Calls }),
                 Notice::Expiring(worker) => self.tell(Event::Worn { worker, why: Leave::Deadlines }),
                 Notice::SentTerm(worker) => self.tell(Event::Worn { worker, why: Leave::Term }),
-                Notice::Drained(worker) => self.tell(Event::Drained { worker }),
+                Notice::Drained { worker, stuck } => self.tell(Event::Drained { worker, stuck }),
                 Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
                 Notice::Debugging { worker, on } => self.debugging(worker, on),
                 Notice::Memory(figures) => self.tell(Event::Memory(figures)),

@@ -18,7 +18,13 @@ from support.rendezvous import Guest, Rendezvous
 from support.serve_process import ANY_PORT, Serving
 
 WSGI = ["adopted_apps:wsgi", "-w", "1"]
-SHAPES = {"wsgi": WSGI, "threads": [*WSGI, "--threads", "2"], "asgi": ["adopted_apps:app", "-w", "1"]}
+ASGI = ["adopted_apps:app", "-w", "1"]
+SHAPES = {
+    "wsgi": WSGI,
+    "threads": [*WSGI, "--threads", "2"],
+    "asgi": ASGI,
+    "asyncio": [*ASGI, "--loop", "asyncio"],
+}
 WAYS = [
     ("wsgi", "/waits"),
     ("wsgi", "/blocks"),
@@ -27,6 +33,10 @@ WAYS = [
     ("asgi", "/blocks"),
     ("asgi", "/blocks-later"),
     ("asgi", "/thread"),
+    ("asyncio", "/waits"),
+    ("asyncio", "/blocks"),
+    ("asyncio", "/blocks-later"),
+    ("asyncio", "/thread"),
 ]
 
 
@@ -68,12 +78,32 @@ def test_one_whose_time_is_over_is_stopped_and_the_worker_goes_on(
             assert ask(other) == (200, b"done")
             asking.close()
         # A worker has 25 ms to tell where late work is, with either way of dispatch: these two may take longer.
-        if (shape, path) not in (("asgi", "/thread"), ("asgi", "/waits")):
+        if "wsgi" in SHAPES[shape][0] or path not in ("/thread", "/waits"):
             serving.err.wait(r"adopted_apps\.py")
         soon(lambda: not running(serving))
         # A thread that an app has started is not interrupted: its worker is replaced.
         assert (serving.workers() == workers) == (path != "/thread")
-    assert "the app raised" not in serving.err.text or shape != "asgi"
+    assert "the app raised" not in serving.err.text or "wsgi" in SHAPES[shape][0]
+
+
+@pytest.mark.parametrize("shape", ["asgi", "asyncio"])
+def test_a_worker_whose_stuck_work_ends_after_all_ends_in_order(
+    tmp_path: Path, rendezvous: Rendezvous, shape: str
+) -> None:
+    with serve(tmp_path, shape, "--timeout", "1") as serving, client(serving) as stuck, client(serving) as other:
+        other.request("GET", f"/events?port={rendezvous.port}")
+        assert other.getresponse().readline() == b"data: 1\n"
+        stuck.request("GET", f"/thread-waits?port={rendezvous.port}")
+        guest = rendezvous.guest()
+        assert stuck.getresponse().status == 504
+        neighbour = rendezvous.guest()  # which was told that the worker is to end
+        assert "/thread-waits" in str(running(serving))
+        guest.let_go()
+        soon(lambda: "/thread-waits" not in str(running(serving)))
+        neighbour.let_go()
+        serving.err.wait("gone: its work did not stop when told to")
+        assert "SIGTERM" not in serving.err.text
+        serving.out.wait("shut down")
 
 
 @pytest.mark.parametrize("shape", ["wsgi", "threads", "asgi"])

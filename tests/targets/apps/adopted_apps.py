@@ -28,6 +28,8 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
             look_busy(port)
         case "/thread":
             await asyncio.to_thread(look_busy, port)
+        case "/thread-waits":
+            await asyncio.to_thread(meet, port)
         case "/stubborn":
             while True:
                 try:
@@ -35,6 +37,14 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
                     break
                 except BaseException:
                     port = 0
+        case "/events":
+            headers = [(b"content-type", b"text/event-stream")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            await meet_async(port)
+            return
         case "/begun":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"begun", "more_body": True})

@@ -429,7 +429,7 @@ impl Core {
             Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
             Action::Stuck { worker, cause, .. } => effects.notices.push(Notice::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
-            Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
+            Action::Drained { worker, stuck } => effects.notices.push(Notice::Drained { worker, stuck }),
             Action::Empty => effects.notices.push(Notice::Empty),
         }
     }

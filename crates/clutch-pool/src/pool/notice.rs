@@ -15,8 +15,8 @@ pub enum Notice {
     Expiring(WorkerKey),
     /// Somebody else has sent it TERM, which it does not heed.
     SentTerm(WorkerKey),
-    /// Told to take no more, and nothing is left.
-    Drained(WorkerKey),
+    /// Told to take no more, and nothing is left; `stuck`: but what will not stop.
+    Drained { worker: WorkerKey, stuck: bool },
     /// Work in it was told to stop and has not; the cause is what its neighbours are told.
     Stuck { worker: WorkerKey, cause: String },
     /// The link ended or broke.

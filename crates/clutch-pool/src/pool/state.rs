@@ -111,8 +111,8 @@ pub enum Action<T> {
     Stuck { worker: WorkerKey, id: WorkId, cause: StopCause },
     /// The worker has had most of the calls it may have: prepare its replacement.
     Worn { worker: WorkerKey },
-    /// The worker, told to take no more, has nothing left.
-    Drained { worker: WorkerKey },
+    /// The worker, told to take no more, has nothing left; `stuck`: but what will not stop.
+    Drained { worker: WorkerKey, stuck: bool },
     /// The closed pool has nothing left.
     Empty,
 }

@@ -248,8 +248,8 @@ impl Pool {
                 return None;
             }
             let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, actions, effects));
-            if core.machine.drained(link.key) {
-                effects.notices.push(Notice::Drained(link.key));
+            if let Some(stuck) = core.machine.drained(link.key) {
+                effects.notices.push(Notice::Drained { worker: link.key, stuck });
             }
             taken.err()
         });

@@ -134,7 +134,8 @@ impl Supervisor {
             Event::Died { worker } => self.fleet.died(worker, now),
             Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
             Event::Worn { worker, why } => self.fleet.worn(worker, why),
-            Event::Drained { worker } => {
+            Event::Drained { worker, stuck: true } => self.fleet.only_stuck(worker, at, out),
+            Event::Drained { worker, stuck: false } => {
                 // A stop may leave it more time than the pool's own grace.
                 let by = now + self.fleet.graces().0;
                 let end_by = self.shutdown.term_at().map_or(by, |at| at.max(by));

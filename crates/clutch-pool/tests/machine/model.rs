@@ -253,8 +253,8 @@ impl World {
         if let Some(body) = body {
             self.answered(id, body);
         }
-        if self.machine.drained(worker) {
-            self.report_drained(worker);
+        if let Some(stuck) = self.machine.drained(worker) {
+            self.report_drained(worker, stuck);
         }
         self.run(Vec::new());
     }
@@ -390,7 +390,7 @@ impl World {
             Action::CutOff { worker, id } => self.cut_off(worker, id),
             Action::CutRest { worker } => assert!(self.workers.contains_key(&worker)),
             Action::Stuck { worker, id, .. } => self.stuck(worker, id),
-            Action::Drained { worker } => self.report_drained(worker),
+            Action::Drained { worker, stuck } => self.report_drained(worker, stuck),
             Action::Worn { worker } => {
                 let worn = self.workers.get_mut(&worker).expect("a worker");
                 worn.said_worn += 1;
@@ -564,10 +564,11 @@ impl World {
         }
     }
 
-    fn report_drained(&mut self, worker: WorkerKey) {
+    fn report_drained(&mut self, worker: WorkerKey, stuck: bool) {
         let known = self.workers.get_mut(&worker).expect("a worker");
         let waits_for = known.frames.iter().find(|(_, word)| *word != Word::Stuck);
         assert_eq!(waits_for, None, "said to be drained with work left");
+        assert_eq!(stuck, !known.frames.is_empty(), "whether something is left that will not stop");
         known.drained = true;
     }
 

@@ -29,7 +29,7 @@ fn told(stage: &Stage, worker: WorkerKey) -> Vec<&'static str> {
     let notices = stage.driver.drain_notices();
     let told = notices.iter().filter_map(|notice| match notice {
         Notice::Worn(key) if *key == worker => Some("worn"),
-        Notice::Drained(key) if *key == worker => Some("drained"),
+        Notice::Drained { worker: key, .. } if *key == worker => Some("drained"),
         _ => None,
     });
     told.collect()
@@ -289,7 +289,7 @@ fn a_worker_that_drains_and_a_pool_that_closes_wait_for_adopted_work() {
     stage.pool.close();
     let (second, _answer) = own.adopt(MS, |work| work);
     let ended = |notices: &[Notice]| {
-        let drained = notices.iter().any(|notice| matches!(notice, Notice::Drained(_)));
+        let drained = notices.iter().any(|notice| matches!(notice, Notice::Drained { .. }));
         (drained, notices.iter().any(|notice| matches!(notice, Notice::Empty)))
     };
     own.ends(&first);

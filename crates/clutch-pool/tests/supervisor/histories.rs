@@ -53,7 +53,7 @@ fn happen_to(play: &mut Play, worker: WorkerKey, what: u8) {
             if play.machine.fleet().workers()[&worker].state() == State::Ready {
                 play.world.spent.insert(worker);
             }
-            play.tell(Event::Drained { worker });
+            play.tell(Event::Drained { worker, stuck: false });
         }
         13 => play.tell(stuck(worker)),
         14 => play.tell(Event::LinkEnded { worker, reason: Some("a frame too long".to_owned()) }),
@@ -158,7 +158,7 @@ proptest! {
             prop_assert!(is_well || play.told(key, EndSignal::Kill).is_some(), "worker {key} goes on");
             if is_well {
                 prop_assert!(play.world.signals[signals..].iter().all(|(to, ..)| *to != key), "{key} was sent a signal");
-                play.tell(Event::Drained { worker: key });
+                play.tell(Event::Drained { worker: key, stuck: false });
                 prop_assert!(play.world.ended.contains(&key), "worker {key} was not told to end");
             }
         }
@@ -220,10 +220,24 @@ fn neighbours_in_a_stuck_worker_have_until_they_end() {
     play.let_start();
     assert!(play.world.draining.contains_key(&1));
     play.pass(Duration::from_millis(300));
-    play.tell(Event::Drained { worker: 1 });
+    play.tell(Event::Drained { worker: 1, stuck: true });
     assert_eq!(play.told(1, EndSignal::Term), Some(Duration::from_millis(300)));
     play.pass(TERM_GRACE);
     assert_eq!(play.told(1, EndSignal::Kill), Some(Duration::from_millis(300) + TERM_GRACE));
+}
+
+#[test]
+fn a_stuck_worker_whose_work_ends_after_all_ends_in_order() {
+    let mut play = Play::ready(with_threads(4));
+    play.tell(stuck(1));
+    play.let_start();
+    play.pass(Duration::from_millis(300));
+    play.tell(Event::Drained { worker: 1, stuck: false });
+    assert!(play.world.ended.contains(&1), "what lives in it, as a lifespan, has its end");
+    play.pass(GRACE - Duration::from_millis(301));
+    assert_eq!(play.told(1, EndSignal::Term), None);
+    play.pass(Duration::from_millis(1));
+    assert_eq!(play.told(1, EndSignal::Term), Some(GRACE));
 }
 
 #[test]
@@ -244,7 +258,7 @@ fn a_drained_worker_that_does_not_end_is_made_to() {
     let worker = *play.world.draining.keys().next().expect("one leaves");
     play.pass(10 * GRACE);
     assert_eq!(play.told(worker, EndSignal::Term), None, "finite work is waited for without limit");
-    play.tell(Event::Drained { worker });
+    play.tell(Event::Drained { worker, stuck: false });
     play.pass(GRACE);
     assert!(play.told(worker, EndSignal::Term).is_some());
 }
@@ -254,7 +268,7 @@ fn a_worker_that_was_told_with_term_and_has_nothing_left_may_end_in_order() {
     let mut play = Play::ready(config());
     play.tell(Event::Stop { grace: Duration::ZERO, term: TERM_GRACE, idle: vec![] });
     assert_eq!(play.told(1, EndSignal::Term), Some(Duration::ZERO));
-    play.tell(Event::Drained { worker: 1 });
+    play.tell(Event::Drained { worker: 1, stuck: false });
     assert!(play.world.ended.contains(&1), "its handler of TERM may do anything");
 }
 

@@ -192,7 +192,7 @@ fn a_worker_that_was_drained_has_the_grace_to_end() {
     play.tell(Event::Recycle { ticket: 1, nr: Some(0) });
     play.let_start();
     play.pass(SECOND);
-    play.tell(Event::Drained { worker: 1 });
+    play.tell(Event::Drained { worker: 1, stuck: false });
     assert_eq!(play.world.ended, BTreeSet::from([1]), "told to end in order");
     play.pass(GRACE - NS);
     assert!(play.world.signals.is_empty());
@@ -335,7 +335,7 @@ fn idle_workers_end_in_order_also_without_a_grace() {
         stop_quickly(&mut play, &[1, 2]);
         assert_eq!(play.world.signals, [(3, EndSignal::Kill, Duration::ZERO)], "what runs is cut off at once");
         for worker in [1, 2] {
-            play.tell(Event::Drained { worker });
+            play.tell(Event::Drained { worker, stuck: false });
         }
         assert_eq!(play.world.ended, BTreeSet::from([1, 2]));
         play.end(1, Fate::Exited(0));
@@ -387,7 +387,7 @@ fn a_closed_pool_without_work_and_without_a_grace_lets_its_workers_end_in_order(
     for spares in [true, false] {
         let mut play = Play::ready(PoolConfig { grace_ms: 0, ..config() });
         play.tell(Event::Empty);
-        play.tell(Event::Drained { worker: 1 });
+        play.tell(Event::Drained { worker: 1, stuck: false });
         assert_eq!((play.world.signals.len(), &play.world.ended), (0, &BTreeSet::from([1])));
         // Who closed it says the rest a moment later.
         stop_quickly(&mut play, if spares { &[1, 2, 3] } else { &[] });

@@ -126,7 +126,7 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     play.tell(Event::Worn { worker: workers[0], why: Leave::Calls });
     assert_eq!(play.world.short, workers[..1]);
     assert_eq!(draining(&play), set(&workers[..1]));
-    play.tell(Event::Drained { worker: workers[0] });
+    play.tell(Event::Drained { worker: workers[0], stuck: false });
     assert!(play.world.wanted.is_empty(), "not while the old one is there");
     play.end(workers[0], Fate::Exited(0));
     assert_eq!(play.world.wanted.len(), 1);
@@ -142,7 +142,7 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
 #[test]
 fn a_worker_with_nothing_left_goes_before_the_new_one_comes_too() {
     let (mut play, workers) = without_room();
-    play.tell(Event::Drained { worker: workers[0] });
+    play.tell(Event::Drained { worker: workers[0], stuck: false });
     assert_eq!((draining(&play), &play.world.short[..]), (set(&workers[..1]), &workers[..1]));
     assert!(play.world.wanted.is_empty(), "not while the old one is there");
     play.end(workers[0], Fate::Exited(0));

@@ -87,7 +87,7 @@ fn a_promise_of_calls_wins_over_turns() {
     assert_eq!(play.world.wanted.len(), 1);
     play.world.spent.extend([2, 3]);
     for worker in [2, 3] {
-        play.tell(Event::Drained { worker });
+        play.tell(Event::Drained { worker, stuck: false });
     }
     assert_eq!(draining(&play), [2, 3], "calls that are used up are used up");
     assert_eq!(play.world.wanted.len(), 3, "and each is replaced");

@@ -268,7 +268,7 @@ impl Play {
             if self.told(worker, EndSignal::Kill).is_some() {
                 self.end(worker, Fate::Signaled(9));
             } else if self.world.draining.contains_key(&worker) {
-                self.tell(Event::Drained { worker });
+                self.tell(Event::Drained { worker, stuck: false });
                 self.end(worker, Fate::Exited(0));
             }
         }

@@ -32,16 +32,16 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
-        if self.drained(worker) {
-            out.push(Action::Drained { worker });
+        if let Some(stuck) = self.drained(worker) {
+            out.push(Action::Drained { worker, stuck });
         }
     }
 
-    /// Returns whether a worker that drains has nothing left but what will not stop: ask after [`Machine::finished`].
-    pub fn drained(&self, worker: WorkerKey) -> bool {
-        self.slots
-            .get(worker)
-            .is_some_and(|load| (load.draining || load.is_spent()) && load.sent.iter().all(|id| self.is_stuck(id)))
+    /// Of a worker that drains and has nothing left but what will not stop: whether there is such. Ask after
+    /// [`Machine::finished`].
+    pub fn drained(&self, worker: WorkerKey) -> Option<bool> {
+        let load = self.slots.get(worker).filter(|load| load.draining || load.is_spent())?;
+        load.sent.iter().all(|id| self.is_stuck(id)).then(|| load.sent.iter().next().is_some())
     }
 
     pub(super) fn is_stuck(&self, id: WorkId) -> bool {

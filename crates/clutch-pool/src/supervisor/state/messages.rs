@@ -68,8 +68,10 @@ pub enum Event {
         worker: WorkerKey,
         why: Leave,
     },
+    /// It was told to take no more, and nothing is left; `stuck`: but what will not stop.
     Drained {
         worker: WorkerKey,
+        stuck: bool,
     },
     /// Work in it was told to stop and has not.
     Stuck {

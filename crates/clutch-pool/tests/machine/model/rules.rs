@@ -112,7 +112,7 @@ impl World {
         assert_eq!(worker.worn, worker.said_worn, "worn, and nobody was told");
         let ends = worker.draining || worker.is_spent();
         let left = worker.frames.iter().any(|(_, word)| *word != Word::Stuck);
-        assert_eq!(self.machine.drained(key), ends && !left, "whether worker {key} has drained");
+        assert_eq!(self.machine.drained(key).is_some(), ends && !left, "whether worker {key} has drained");
         if worker.draining && worker.frames.iter().all(|(_, word)| *word == Word::Stuck) {
             assert!(worker.drained, "worker {key} has drained and nobody was told");
         }
