@@ -1,7 +1,7 @@
 //! Accounts for one request: for the figures of its front, and for a log with a line for each request.
 
 pub(crate) mod access;
-mod classes;
+pub(crate) mod classes;
 pub(crate) mod conversation;
 pub(crate) mod figures;
 pub(crate) mod routes;
@@ -16,6 +16,7 @@ use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
 use hyper::{HeaderMap, Method, Response};
 
+use self::classes::Times;
 use self::conversation::{Conversation, PastRequest};
 use self::figures::{End, Figures};
 
@@ -164,10 +165,10 @@ impl Account {
     /// Nobody has anything to do with it any more.
     pub(crate) fn over(&mut self, now: Instant) {
         self.end = self.figures.seen_as(self.end);
-        let after = now.duration_since(self.begun);
-        self.figures.ended(self.status, self.end, after);
+        let times = Times::of(now.duration_since(self.begun));
+        self.figures.ended(self.status, self.end, &times);
         if let Some(route) = self.route {
-            self.figures.routes.lock().ended(route, &self.method, self.status, after);
+            self.figures.routes.lock().ended(route, &self.method, self.status, &times);
         }
         let begun = self.conversation.take().filter(|_| self.end == End::Whole && self.status == Some(101));
         if let Some(note) = self.note.take() {

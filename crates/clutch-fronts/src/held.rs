@@ -21,6 +21,7 @@ pub(crate) mod life;
 pub mod message;
 pub(crate) mod news;
 mod places;
+pub mod sums;
 pub(crate) mod terms;
 mod words;
 

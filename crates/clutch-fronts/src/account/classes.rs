@@ -14,6 +14,38 @@ pub(crate) fn class_of(status: Option<u16>) -> usize {
     status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1
 }
 
+/// Buckets of the histogram of durations; the last: longer than all bounds.
+pub(crate) const BUCKETS: usize = BOUNDS_S.len() + 1;
+
+/// Durations of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) counts: [u64; BUCKETS],
+    pub(crate) total_us: u64,
+}
+
+impl Times {
+    pub(crate) fn of(one: Duration) -> Times {
+        let mut times = Times::default();
+        times.note(one);
+        times
+    }
+
+    pub(crate) fn note(&mut self, one: Duration) {
+        self.counts[bucket_of(one)] += 1;
+        self.total_us = self.total_us.saturating_add(u64::try_from(one.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Number of requests.
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |all, count| all.saturating_add(*count))
+    }
+
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_micros(self.total_us)
+    }
+}
+
 /// Index of the first of [`BOUNDS_S`] that is no less; their number: all are.
 pub(crate) fn bucket_of(time: Duration) -> usize {
     let seconds = time.as_secs_f64();

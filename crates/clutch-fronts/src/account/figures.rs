@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Context, Figure, FigureValue, Member};
 use clutch_wire::sync::Mutex;
 
-use super::classes::{BOUNDS_S, CLASSES, bucket_of, class_of};
+use super::classes::{BOUNDS_S, BUCKETS, CLASSES, Times, class_of};
 use super::routes::Routes;
 
 pub(crate) const ENDS: [End; 7] =
@@ -64,7 +63,7 @@ pub(crate) struct Figures {
     /// By class of status and by end.
     requests: [[AtomicU64; ENDS.len()]; CLASSES.len()],
     /// By duration; the last: longer than all bounds.
-    durations: [AtomicU64; BOUNDS_S.len() + 1],
+    durations: [AtomicU64; BUCKETS],
     duration_us: AtomicU64,
     pub(crate) routes: Mutex<Routes>,
     /// Requests and connections that no app saw, or none to its end, by reason.
@@ -100,10 +99,12 @@ impl Figures {
         })
     }
 
-    pub(crate) fn ended(&self, status: Option<u16>, end: End, after: Duration) {
-        self.requests[class_of(status)][end as usize].fetch_add(1, Ordering::Relaxed);
-        self.durations[bucket_of(after)].fetch_add(1, Ordering::Relaxed);
-        self.duration_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
+    pub(crate) fn ended(&self, status: Option<u16>, end: End, times: &Times) {
+        self.requests[class_of(status)][end as usize].fetch_add(times.count(), Ordering::Relaxed);
+        for (bucket, count) in self.durations.iter().zip(times.counts).filter(|(_, count)| *count > 0) {
+            bucket.fetch_add(count, Ordering::Relaxed);
+        }
+        self.duration_us.fetch_add(times.total_us, Ordering::Relaxed);
     }
 
     /// From now on what ends early ends because of us.
@@ -239,6 +240,8 @@ impl Drop for Open {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// The values under a name, with their labels beside the front's.
@@ -260,9 +263,9 @@ mod tests {
     fn requests_are_counted_by_status_and_end() {
         let figures = Figures::new("serve");
         for (status, end) in [(Some(204), End::Whole), (Some(299), End::Whole), (None, End::ClientGone)] {
-            figures.ended(status, end, Duration::from_millis(20));
+            figures.ended(status, end, &Times::of(Duration::from_millis(20)));
         }
-        figures.ended(Some(503), End::Refused, Duration::from_secs(90));
+        figures.ended(Some(503), End::Refused, &Times::of(Duration::from_secs(90)));
         let shown = format!("{:?}", values(&figures, "http_requests"));
         let expected = r#"[(["2xx", "whole"], Counter(2)), (["5xx", "refused"], Counter(1)), (["none", "client-gone"], Counter(1))]"#;
         assert_eq!(shown, expected);

@@ -1,13 +1,12 @@
 //! Figures of requests by method and route, as far as the app's framework tells by which route it found what answers.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use clutch_host::figures::{Histogram, Labels};
 use clutch_host::{Figure, FigureValue};
 use hyper::Method;
 
-use super::classes::{BOUNDS_S, CLASSES, bucket_of, class_of};
+use super::classes::{BOUNDS_S, BUCKETS, CLASSES, Times, class_of};
 
 /// Most routes of a front that have figures of their own; those of others are together under [`OTHER`].
 const ROUTES_MAX: usize = 1_000;
@@ -23,7 +22,7 @@ struct Counts {
     /// By class of status.
     responses: [u64; CLASSES.len()],
     /// By duration; the last: longer than all bounds.
-    durations: [u64; BOUNDS_S.len() + 1],
+    durations: [u64; BUCKETS],
     seconds: f64,
 }
 
@@ -51,7 +50,7 @@ impl Routes {
     }
 
     /// `route`: its number.
-    pub(crate) fn ended(&mut self, route: usize, method: &Method, status: Option<u16>, after: Duration) {
+    pub(crate) fn ended(&mut self, route: usize, method: &Method, status: Option<u16>, times: &Times) {
         let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER);
         let methods = &mut self.counts[route];
         let at = methods.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
@@ -59,9 +58,9 @@ impl Routes {
             methods.len() - 1
         });
         let counts = &mut methods[at].1;
-        counts.responses[class_of(status)] += 1;
-        counts.durations[bucket_of(after)] += 1;
-        counts.seconds += after.as_secs_f64();
+        counts.responses[class_of(status)] += times.count();
+        counts.durations.iter_mut().zip(times.counts).for_each(|(bucket, count)| *bucket += count);
+        counts.seconds += times.total().as_secs_f64();
     }
 
     /// `labels` gives the front's own, and these.
@@ -95,6 +94,8 @@ impl Routes {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn shown(routes: &Routes) -> Vec<String> {
@@ -117,7 +118,7 @@ mod tests {
             [("/b", "GET", Some(200)), ("/a", "POST", Some(500)), ("/b", "GET", Some(204)), ("/b", "BREW", Some(418))]
         {
             let route = routes.number_of(path.as_bytes());
-            routes.ended(route, &Method::from_bytes(method.as_bytes()).expect("a method"), status, time);
+            routes.ended(route, &Method::from_bytes(method.as_bytes()).expect("a method"), status, &Times::of(time));
         }
         assert_eq!(shown(&routes), ["POST /a 5xx 1", "GET /b 2xx 2", "other /b 4xx 1"]);
         let FigureValue::Histogram(times) = routes.figures(|_| Vec::new()).swap_remove(0).value else { panic!() };
@@ -129,10 +130,10 @@ mod tests {
         let mut routes = Routes::default();
         for nr in 0..ROUTES_MAX + 5 {
             let route = routes.number_of(format!("/{nr}").as_bytes());
-            routes.ended(route, &Method::GET, Some(200), Duration::ZERO);
+            routes.ended(route, &Method::GET, Some(200), &Times::of(Duration::ZERO));
         }
         let known = routes.number_of(b"/1");
-        routes.ended(known, &Method::GET, Some(200), Duration::ZERO);
+        routes.ended(known, &Method::GET, Some(200), &Times::of(Duration::ZERO));
         let shown = shown(&routes);
         assert_eq!(shown.len(), ROUTES_MAX + 1);
         assert!(shown.contains(&"GET other 2xx 5".to_owned()) && shown.contains(&"GET /1 2xx 2".to_owned()));

@@ -11,8 +11,10 @@ use memchr::memchr;
 
 use super::Note;
 use super::access::{AccessLog, Record, Recorded};
+use super::classes::Times;
 use super::figures::{End, Figures};
 use crate::held::message::{Told, ToldEnd};
+use crate::held::sums::Sum;
 use crate::net::peer::Peer;
 
 /// Most header lines of a head that are looked at.
@@ -41,7 +43,7 @@ impl Records {
     /// Tells of a request that has ended here, without a record of its worker. `asked`: its head, or the beginning of it.
     pub(crate) fn ended_here(&self, asked: &[u8], peer: &Arc<Peer>, here: &EndedHere) {
         let EndedHere { status, end, after, bytes } = *here;
-        self.figures.ended(status, end, after);
+        self.figures.ended(status, end, &Times::of(after));
         let Some(log) = &self.access_log else { return };
         let Some(head) = parts(asked).or_else(|| parts(&only_line(asked)?)) else {
             let since = Instant::now().checked_sub(after).unwrap_or_else(Instant::now);
@@ -60,15 +62,27 @@ impl Records {
     }
 
     fn count(&self, told: &Told<'_>, end: End) {
-        let (status, after, figures) = (status_of(told), Duration::from_micros(told.after_us), &self.figures);
-        figures.ended(status, end, after);
-        figures.received(told.request_head.len());
-        figures.sent(told.response_head.len().saturating_add(usize::try_from(told.bytes).unwrap_or(usize::MAX)));
-        if let Some(method) = Method::from_bytes(told.method.as_bytes()).ok().filter(|_| !told.route.is_empty()) {
+        let Told { method, route, bytes, .. } = *told;
+        let bytes = bytes.saturating_add(told.response_head.len() as u64);
+        let times = Times::of(Duration::from_micros(told.after_us));
+        self.figures.received(told.request_head.len());
+        self.count_all(&Sum { status: told.status, method, route, bytes, times }, end);
+    }
+
+    fn count_all(&self, sum: &Sum<'_>, end: End) {
+        let (status, figures) = (status_of(sum.status), &self.figures);
+        figures.ended(status, end, &sum.times);
+        figures.sent(usize::try_from(sum.bytes).unwrap_or(usize::MAX));
+        if let Some(method) = Method::from_bytes(sum.method.as_bytes()).ok().filter(|_| !sum.route.is_empty()) {
             let mut routes = figures.routes.lock();
-            let route = routes.number_of(told.route);
-            routes.ended(route, &method, status, after);
+            let route = routes.number_of(sum.route);
+            routes.ended(route, &method, status, &sum.times);
         }
+    }
+
+    /// The same for requests that nobody wants to know one by one.
+    pub(crate) fn hear_sum(&self, sum: &Sum<'_>) {
+        self.count_all(sum, End::Whole);
     }
 
     /// A line, as for a request that was answered here.
@@ -78,7 +92,7 @@ impl Records {
         let mut record = log.record(peer, &asked);
         (self.forwarded)(&mut record, peer, &asked.headers);
         let mut recorded = Box::new(Recorded { record, log: log.clone() });
-        if let Some(status) = status_of(told) {
+        if let Some(status) = status_of(told.status) {
             recorded.head_came(status, &headers(told.response_head).unwrap_or_default());
         }
         recorded.record.is_past(Duration::from_micros(told.after_us), Duration::from_micros(told.head_after_us));
@@ -116,8 +130,8 @@ fn only_line(beginning: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// None: no response was begun.
-fn status_of(told: &Told<'_>) -> Option<u16> {
-    Some(told.status).filter(|status| *status > 0)
+fn status_of(told: u16) -> Option<u16> {
+    Some(told).filter(|status| *status > 0)
 }
 
 /// The head of a plain request; none: it is none.

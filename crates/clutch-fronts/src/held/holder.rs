@@ -21,6 +21,7 @@ use super::ledger::{Ledger, State};
 use super::message::{Settings, ToFront, ToWorker, Told};
 use super::news::{Asked, Lost, News, Returned, Unanswered, Verdict};
 use super::places::{Held, Places};
+use super::sums::Sum;
 use super::terms::Terms;
 use super::words::Words;
 use crate::account::figures::End;
@@ -58,6 +59,12 @@ pub(crate) struct Passing<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     /// What its client has sent already.
     pub(crate) bytes: &'a [u8],
+}
+
+/// What a worker tells of requests that have ended.
+pub(super) enum Heard<'a> {
+    One(&'a Told<'a>, Whose),
+    All(&'a Sum<'a>),
 }
 
 /// What is told of a request beside its record: whose connection it was, and how the front has cut it off, if it has.
@@ -265,13 +272,8 @@ impl Holder {
 
     // ---- for the task of the worker
 
-    /// Reads what the worker has said; `hear` gets each record. `pool`: knows what goes on behind responses; none: it is gone.
-    pub(super) fn read(
-        &self,
-        buffer: &mut [u8],
-        pool: Option<&Pool>,
-        hear: &mut dyn FnMut(&Told<'_>, Whose),
-    ) -> Channel {
+    /// Reads what the worker has said; `hear` gets what it tells of requests. `pool`: knows what goes on behind responses; none: it is gone.
+    pub(super) fn read(&self, buffer: &mut [u8], pool: Option<&Pool>, hear: &mut dyn FnMut(Heard<'_>)) -> Channel {
         // Whatever the worker has said of a place before it freed it is read now, unless there is more than a turn of it.
         let freed = self.places.lock().freed(|place| self.ledger.state(place) == State::Free);
         for _ in 0..DATAGRAMS_MAX {
@@ -297,7 +299,7 @@ impl Holder {
         Channel::Full
     }
 
-    fn heed(&self, message: &ToFront<'_>, pool: Option<&Pool>, hear: &mut dyn FnMut(&Told<'_>, Whose)) {
+    fn heed(&self, message: &ToFront<'_>, pool: Option<&Pool>, hear: &mut dyn FnMut(Heard<'_>)) {
         match message {
             ToFront::Back { place, bytes } => {
                 let leaves = self.leaves.load(Ordering::Relaxed);
@@ -316,8 +318,9 @@ impl Holder {
                     };
                     Whose { peer: places.peer(told.place), cut }
                 };
-                hear(told, whose);
+                hear(Heard::One(told, whose));
             }
+            ToFront::Sum(sum) => hear(Heard::All(sum)),
             ToFront::Leaving => self.leaves.store(true, Ordering::Relaxed),
             ToFront::GoesOn(told) => self.adopt_behind(pool, *told),
         }

@@ -14,7 +14,7 @@ use clutch_wire::sys;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::holder::{Channel, Holder, Passed, Passing, UNREAD_MAX};
+use super::holder::{Channel, Heard, Holder, Passed, Passing, UNREAD_MAX};
 use super::message::{MESSAGE_BYTES_MAX, Settings, ToldEnd};
 use super::terms::Terms;
 use super::words::words_of;
@@ -194,14 +194,21 @@ impl Holders {
 
     fn read(&self, holder: &Holder) -> Channel {
         let (mut served, pool) = (Served::default(), self.pool.upgrade());
-        let state = holder.read(&mut self.buffer.lock(), pool.as_deref(), &mut |told, whose| {
-            // The pool hears of its end by the link.
-            if !told.adopted {
-                served.calls += 1;
-                served.failed += u64::from(told.end == ToldEnd::BrokenOff);
-                served.run += Duration::from_micros(told.after_us);
+        let state = holder.read(&mut self.buffer.lock(), pool.as_deref(), &mut |heard| match heard {
+            Heard::One(told, whose) => {
+                // The pool hears of its end by the link.
+                if !told.adopted {
+                    served.calls += 1;
+                    served.failed += u64::from(told.end == ToldEnd::BrokenOff);
+                    served.run += Duration::from_micros(told.after_us);
+                }
+                self.records.hear(told, whose.peer.as_ref(), whose.cut);
             }
-            self.records.hear(told, whose.peer.as_ref(), whose.cut);
+            Heard::All(sum) => {
+                served.calls += sum.times.count();
+                served.run += sum.times.total();
+                self.records.hear_sum(sum);
+            }
         });
         self.count(holder, served);
         state

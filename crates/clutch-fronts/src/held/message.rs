@@ -8,6 +8,8 @@ use memchr::memrchr;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Adoption;
+use super::sums::Sum;
+use crate::account::classes::{BUCKETS, Times};
 use crate::codec::http::Place;
 
 /// Most bytes of a client that go with the message that passes its connection.
@@ -63,6 +65,8 @@ pub enum ToFront<'a> {
     Gone { place: u32 },
     /// A request has ended.
     Told(Told<'a>),
+    /// Requests have ended that nobody wants to know one by one.
+    Sum(Sum<'a>),
     /// The worker takes no further connection.
     Leaving,
     /// Code goes on behind a response that is over, as background tasks do. The answer is [`ToWorker::Known`].
@@ -127,6 +131,7 @@ mod kind {
     pub(super) const TOLD: u8 = 19;
     pub(super) const LEAVING: u8 = 20;
     pub(super) const GOES_ON: u8 = 21;
+    pub(super) const SUM: u8 = 22;
 }
 
 /// Set in the byte for the end of a request.
@@ -223,6 +228,10 @@ impl<'a> ToFront<'a> {
                 begin(out, kind::TOLD, told.place);
                 told.put(out);
             }
+            ToFront::Sum(sum) => {
+                begin(out, kind::SUM, 0);
+                sum.put(out);
+            }
             ToFront::Leaving => begin(out, kind::LEAVING, 0),
             ToFront::GoesOn(GoesOn { number, age_us, beginning }) => {
                 begin(out, kind::GOES_ON, *number);
@@ -240,6 +249,7 @@ impl<'a> ToFront<'a> {
             kind::BACK => (ToFront::Back { place, bytes: reader.rest() }, &[]),
             kind::GONE => (ToFront::Gone { place }, reader.rest()),
             kind::TOLD => (ToFront::Told(Told::read(place, &mut reader)?), reader.rest()),
+            kind::SUM => (ToFront::Sum(Sum::read(&mut reader)?), reader.rest()),
             kind::LEAVING => (ToFront::Leaving, reader.rest()),
             kind::GOES_ON => {
                 let (number, age_us) = (place, reader.u64()?);
@@ -286,6 +296,27 @@ impl<'a> Told<'a> {
     }
 }
 
+impl<'a> Sum<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.status.to_le_bytes());
+        put_short(out, self.method.as_bytes());
+        put_short(out, self.route);
+        for number in [self.bytes, self.times.total_us].into_iter().chain(self.times.counts) {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Sum<'a>, WireError> {
+        let (status, method, route) = (reader.u16()?, reader.text()?, reader.short()?);
+        let (bytes, total_us) = (reader.u64()?, reader.u64()?);
+        let mut counts = [0; BUCKETS];
+        for count in &mut counts {
+            *count = reader.u64()?;
+        }
+        Ok(Sum { status, method, route, bytes, times: Times { counts, total_us } })
+    }
+}
+
 /// What is told of a head: all of it, or a head of its first lines.
 fn told_of(head: &[u8]) -> Cow<'_, [u8]> {
     if head.len() <= TOLD_HEAD_BYTES_MAX {
@@ -297,6 +328,8 @@ fn told_of(head: &[u8]) -> Cow<'_, [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -337,7 +370,10 @@ mod tests {
             assert!(ToFront::read(&bytes[..cut]).is_err(), "{cut}");
         }
         let goes_on = ToFront::GoesOn(GoesOn { number: 7, age_us: 1 << 40, beginning: b"GET / HTTP/1.1" });
-        for message in [ToFront::Back { place: 9, bytes: b"more" }, ToFront::Gone { place: 8 }, goes_on] {
+        let mut times = Times::of(Duration::from_millis(20));
+        times.note(Duration::from_secs(100));
+        let sum = ToFront::Sum(Sum { status: 404, method: "GET", route: b"/items/{id}", bytes: 1 << 40, times });
+        for message in [ToFront::Back { place: 9, bytes: b"more" }, ToFront::Gone { place: 8 }, goes_on, sum] {
             let mut bytes = Vec::new();
             message.put(&mut bytes);
             assert_eq!(ToFront::read(&bytes), Ok((message, &b""[..])));

@@ -39,6 +39,7 @@ pub(crate) use self::turn::Turn;
 pub(crate) use self::watch::SharedSocket;
 use self::watch::Watch;
 use crate::account::access::{AccessLog, Record, Recorded};
+use crate::account::classes::Times;
 use crate::account::figures::{End, Figures};
 use crate::account::{BrokenOff, Fate};
 use crate::config::ConnectionConfig;
@@ -215,7 +216,7 @@ impl Connections {
     /// `line`: the first one of it.
     fn tell_of(&self, peer: &Arc<Peer>, unheard: Option<Unheard>, line: Option<&str>) {
         let Some(Unheard { since, status, end }) = unheard else { return };
-        self.figures.ended(status, end, since.elapsed());
+        self.figures.ended(status, end, &Times::of(since.elapsed()));
         if let Some(log) = &self.access_log {
             log.write(Record::of_nothing(peer, since, status, end).with_line(line));
         }

@@ -5,15 +5,19 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use clutch_fronts::held::message::{MESSAGE_BYTES_MAX, ToFront};
+use clutch_fronts::held::message::{MESSAGE_BYTES_MAX, ToFront, Told};
+use clutch_fronts::held::sums::Sums;
 use clutch_wire::forked::Tracked;
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys;
 
-use super::front::RECORDS_WAIT;
+use super::front::{RECORDS_WAIT, SUMS_WAIT};
 
 /// Bytes of records that are sent as one message; then they wait for no others.
 const RECORDS_BYTES: usize = 32 << 10;
+
+/// So many requests are told of as soon as records are: the pool counts those of a worker that has so many to live.
+const SUMMED_MANY: u64 = 128;
 
 #[derive(Default)]
 struct Outgoing {
@@ -21,6 +25,8 @@ struct Outgoing {
     waiting: VecDeque<Vec<u8>>,
     /// Records that wait for more.
     records: Vec<u8>,
+    /// The same of requests that nobody wants to know one by one.
+    sums: Sums,
     /// When something was sent last, in nanoseconds of the coarse clock.
     sent_ns: u64,
     is_closed: bool,
@@ -53,15 +59,11 @@ impl Channel {
         }
     }
 
-    /// A record waits for more, or for another message. Those that do not fit into one message go in several.
-    pub(super) fn record(&self, record: &ToFront<'_>) {
+    /// A record waits for more, or for another message.
+    pub(super) fn record(&self, record: Told<'_>) {
         let mut outgoing = self.outgoing.lock();
-        let at = outgoing.records.len();
-        record.put(&mut outgoing.records);
-        if outgoing.records.len() > MESSAGE_BYTES_MAX {
-            let last = outgoing.records.split_off(at);
-            outgoing.take_records();
-            outgoing.records = last;
+        if !outgoing.sums.add(&record) {
+            outgoing.append(&ToFront::Told(record));
         }
     }
 
@@ -69,12 +71,14 @@ impl Channel {
     /// others; none: there are none.
     pub(super) fn flush_when_due(&self) -> Option<Duration> {
         let mut outgoing = self.outgoing.lock();
-        if outgoing.records.is_empty() {
+        let (bytes, summed) = (outgoing.records.len(), outgoing.sums.calls());
+        if bytes == 0 && summed == 0 {
             return None;
         }
+        let wait = if bytes == 0 && summed < SUMMED_MANY { SUMS_WAIT } else { RECORDS_WAIT };
         let ago = Duration::from_nanos(sys::coarse_ns().saturating_sub(outgoing.sent_ns));
-        if outgoing.records.len() < RECORDS_BYTES && ago < RECORDS_WAIT {
-            return Some(RECORDS_WAIT - ago);
+        if bytes < RECORDS_BYTES && !outgoing.sums.is_full() && ago < wait {
+            return Some(wait - ago);
         }
         outgoing.take_records();
         outgoing.send(&self.socket);
@@ -114,7 +118,24 @@ impl Channel {
 }
 
 impl Outgoing {
+    /// Records that do not fit into one message go in several.
+    fn append(&mut self, record: &ToFront<'_>) {
+        let at = self.records.len();
+        record.put(&mut self.records);
+        if self.records.len() > MESSAGE_BYTES_MAX {
+            let last = self.records.split_off(at);
+            self.put_records();
+            self.records = last;
+        }
+    }
+
     fn take_records(&mut self) {
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.tell(|sum| self.append(&ToFront::Sum(sum.clone())));
+        self.put_records();
+    }
+
+    fn put_records(&mut self) {
         if !self.records.is_empty() {
             self.waiting.push_back(std::mem::take(&mut self.records));
             self.sent_ns = sys::coarse_ns();

@@ -22,7 +22,7 @@ use rustix::net::RecvFlags;
 use smallvec::SmallVec;
 
 use super::adopted::{self, Settled, settle};
-use super::front::{Front, Passed, REST_WAIT};
+use super::front::{Front, Passed, RECORDS_WAIT, REST_WAIT};
 use super::shared::{Member, Shared};
 use crate::handlers::asgi::held::{Given, HeldRequest};
 use crate::handlers::asgi::scope::{self, Own};
@@ -419,8 +419,8 @@ impl Connection {
         let length = method.iter().position(|byte| *byte == 0).unwrap_or(method.len());
         let method = std::str::from_utf8(&method[..length]).unwrap_or_default();
         let record = Told { place: self.place, adopted, method, request_head: &request_head, ..ended.told() };
-        self.shared.channel.record(&ToFront::Told(record));
-        self.shared.records_wait(py)
+        self.shared.channel.record(record);
+        self.shared.records_wait(py, RECORDS_WAIT)
     }
 
     // ---- writing

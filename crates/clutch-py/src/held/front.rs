@@ -21,6 +21,9 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// Records wait so long for others at most.
 pub(super) const RECORDS_WAIT: Duration = Duration::from_millis(20);
 
+/// So long wait sums of few requests, of which no line is written.
+pub(super) const SUMS_WAIT: Duration = Duration::from_millis(100);
+
 /// What the front has told.
 pub(super) struct Front {
     pub(super) ledger: Ledger,

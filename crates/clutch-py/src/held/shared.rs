@@ -14,7 +14,7 @@ use pyo3::types::PySet;
 use rustc_hash::FxHashMap;
 
 use super::channel::Channel;
-use super::front::{Front, LOOK, RECORDS_WAIT, REST_WAIT};
+use super::front::{Front, LOOK, REST_WAIT};
 use super::pace::Pace;
 use crate::handlers::early::Unsent;
 use crate::handlers::held::StillRuns;
@@ -198,12 +198,12 @@ impl Shared {
 
     // ---- timers
 
-    /// A record waits to be sent with others.
-    pub(super) fn records_wait(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+    /// Records wait to be sent with others, so long.
+    pub(super) fn records_wait(self: &Arc<Self>, py: Python<'_>, left: Duration) -> PyResult<()> {
         if self.has_records_timer.load(Ordering::Relaxed) || self.has_records_timer.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        self.call_later(py, RECORDS_WAIT, Py::new(py, SendRecords(self.clone()))?)
+        self.call_later(py, left, Py::new(py, SendRecords(self.clone()))?)
     }
 
     /// Looks at slow clients after a while.
@@ -240,9 +240,12 @@ struct SendRecords(Arc<Shared>);
 
 #[pymethods]
 impl SendRecords {
-    fn __call__(&self) {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         self.0.has_records_timer.store(false, Ordering::Relaxed);
-        self.0.channel.flush();
+        match self.0.channel.flush_when_due() {
+            Some(left) => self.0.records_wait(py, left),
+            None => Ok(()),
+        }
     }
 }
 

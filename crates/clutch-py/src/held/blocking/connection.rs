@@ -433,7 +433,7 @@ impl Held {
         let (place, cpu_us) = (self.place, u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
         let State { method, request_head, .. } = state;
         let record = Told { place, end, adopted, cpu_us, method, request_head, ..ended.told() };
-        self.holder.channel.record(&ToFront::Told(record));
+        self.holder.channel.record(record);
         request_head.clear();
     }
 }
