@@ -214,9 +214,7 @@ def test_sleeps_on_until_the_loop_has_something_to_do(
     assert len(seen) == 4
 
 
-def test_a_busy_source_keeps_nothing_that_is_due_waiting(
-    loop: Loop, pair: tuple[socket.socket, socket.socket]
-) -> None:
+def test_a_busy_source_keeps_nothing_that_is_due_waiting(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
     seen = serve_again_and_again(loop, pair)
     assert list(loop.sleep.select(0)) == []
     assert len(seen) == 1

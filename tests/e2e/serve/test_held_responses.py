@@ -20,7 +20,11 @@ from support.serve_process import ANY_PORT, Serving
 from targets.apps.held_apps import LARGE
 
 # A WSGI app has a timeout otherwise, which workers do not keep yet.
-APPS = {"asgi": ["held_apps:app"], "asyncio": ["held_apps:app", "--loop", "asyncio"], "wsgi": ["held_apps:wsgi", "--timeout", "0"]}
+APPS = {
+    "asgi": ["held_apps:app"],
+    "asyncio": ["held_apps:app", "--loop", "asyncio"],
+    "wsgi": ["held_apps:wsgi", "--timeout", "0"],
+}
 DISPATCH = ("request", "connection")
 
 

@@ -26,10 +26,8 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         case "/blocks-later":
             await asyncio.sleep(0)
             look_busy(port)
-        case "/thread":
-            await asyncio.to_thread(look_busy, port)
-        case "/thread-waits":
-            await asyncio.to_thread(meet, port)
+        case ("/thread" | "/thread-waits") as path:
+            await asyncio.to_thread(IN_THREAD[path], port)
         case "/stubborn":
             while True:
                 try:
@@ -37,23 +35,29 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
                     break
                 except BaseException:
                     port = 0
-        case "/events":
-            headers = [(b"content-type", b"text/event-stream")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            await meet_async(port)
-            return
-        case "/begun":
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
-            await meet_async(port)
-            await send({"type": "http.response.body", "body": b", and done"})
+        case ("/begun" | "/events") as path:
+            await PARTED[path](receive, send, port)
             return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
     await send({"type": "http.response.body", "body": b"done"})
     await go_on(scope["path"], port)
+
+
+async def begin(_: Any, send: Any, port: int) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+    await meet_async(port)
+    await send({"type": "http.response.body", "body": b", and done"})
+
+
+async def stream_events(receive: Any, send: Any, port: int) -> None:
+    """Until it is told that its worker is to end; then somebody is to let it go."""
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    await meet_async(port)
 
 
 async def go_on(path: str, port: int) -> None:
@@ -105,5 +109,7 @@ def look_busy(port: int) -> None:
             time.monotonic()
 
 
+PARTED = {"/begun": begin, "/events": stream_events}
+IN_THREAD = {"/thread": look_busy, "/thread-waits": meet}
 BLOCKING = {"/blocks": look_busy, "/blocks-until": meet}
 """What holds the event loop up: for ever, or until it is let go."""

@@ -1,5 +1,5 @@
-"""The sleep of asyncio's own loop: what Clutch reads is served within it, and other threads end it once for all that they
-ask of the loop.
+"""The sleep of asyncio's own loop: what Clutch reads is served within it, and other threads end it once for all that
+they ask of the loop.
 
 A turn of its own code takes longer than a small request: Python code selects, makes callbacks of what is ready, queues
 and runs them. Its `call_soon_threadsafe` writes to a socket each time: for an app whose `def` endpoints run in threads
