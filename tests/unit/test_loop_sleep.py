@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import os
 import selectors
 import signal
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +45,7 @@ class Loop:
         self.told: list[dict[str, Any]] = []
         self._scheduled: list[object] = ["first", "later"]
         self._stopping = False
+        self._debug = False
         self.writes = 0
         self.write: Callable[[], object] = self.count
         keys = self.selector._fd_to_key  # type: ignore[attr-defined]
@@ -246,6 +250,72 @@ def test_a_descriptor_that_is_somebody_elses_by_now_is_the_loops(loop: Loop) -> 
         key = loop.selector.register(one, selectors.EVENT_READ, "another's")
         other.send(b"x")
         assert list(loop.sleep.select(0)) == [(key, selectors.EVENT_READ)]
+
+
+def test_a_source_with_the_number_of_an_earlier_one_is_served(loop: Loop) -> None:
+    for _ in range(3):
+        one, other = socket.socketpair()
+        with one, other:
+            seen: list[bytes] = []
+            serve(loop, one, functools.partial(lambda one, seen: seen.append(one.recv(1)), one, seen))
+            other.send(b"x")
+            assert (list(loop.sleep.select(0)), seen) == ([], [b"x"])
+            loop.selector.unregister(one)
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_what_was_ready_is_not_told_of_what_has_its_number_by_now(registers: bool, loop: Loop) -> None:
+    """The code of a source closes what was ready, and opens something else."""
+    source, client = socket.socketpair()
+    old, peer = socket.socketpair()
+    fresh = socket.socket(type=socket.SOCK_DGRAM)
+    with source, client, peer, fresh:
+
+        def replace() -> None:
+            source.recv(1)
+            loop.selector.unregister(old)
+            number = old.fileno()
+            if registers:
+                os.dup2(fresh.fileno(), number)
+                loop.selector.register(number, selectors.EVENT_READ)
+
+        serve(loop, source, replace)
+        loop.selector.register(old, selectors.EVENT_READ)
+        client.send(b"x")
+        peer.send(b"x")
+        assert list(loop.sleep.select(0)) == []
+        old.close()
+
+
+@pytest.mark.parametrize("why", ["a task runs", "it is debugged"])
+def test_a_loop_that_is_to_queue_what_is_ready_is_told_of_sources(
+    why: str, loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """One that is run within its own task takes the task away around its callbacks alone."""
+    one, other = pair
+    seen: list[bytes] = []
+    serve(loop, one, lambda: seen.append(one.recv(1)))
+    other.send(b"x")
+    task: Any = object()
+    if why == "a task runs":
+        asyncio.tasks._enter_task(loop, task)  # type: ignore[arg-type, attr-defined]
+    else:
+        loop._debug = True
+    assert [key.fileobj for key, _ in loop.sleep.select(0)] == [one]
+    if why == "a task runs":
+        asyncio.tasks._leave_task(loop, task)  # type: ignore[arg-type, attr-defined]
+    loop._debug = False
+    assert (list(loop.sleep.select(0)), seen) == ([], [b"x"])
+
+
+def test_a_loop_that_is_closed_leaves_nothing() -> None:
+    loop = asyncio.SelectorEventLoop()
+    sleep_of(loop)
+    loop.close()
+    gone = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_a_source_forgets_is_not_told(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:

@@ -16,6 +16,7 @@ mod link;
 mod load;
 mod serving;
 mod slots;
+mod way;
 mod worker;
 mod zygote;
 

@@ -12,6 +12,7 @@ pub use self::starter::EagerStarter;
 use crate::call::{Call, run};
 use crate::handlers::kinds::handler;
 use crate::link::reader::Next;
+use crate::way;
 use crate::worker::Worker;
 
 /// The loop of one slot: runs calls in this thread until the worker is told to end. What a call makes that is no
@@ -40,6 +41,15 @@ pub fn poll(worker: &Bound<'_, Worker>) -> PyResult<Vec<Call>> {
 /// those that wait for something, with their tasks, and what has not begun.
 #[pyfunction]
 pub fn poll_eagerly<'py>(
+    worker: &Bound<'py, Worker>,
+    starter: &Bound<'py, EagerStarter>,
+    room: usize,
+) -> PyResult<(Vec<Waiting<'py>>, Vec<Call>)> {
+    let py = worker.py();
+    way::turn(py, || start_what_came(worker, starter, room), || worker.get().link.get().flush(py))
+}
+
+fn start_what_came<'py>(
     worker: &Bound<'py, Worker>,
     starter: &Bound<'py, EagerStarter>,
     room: usize,

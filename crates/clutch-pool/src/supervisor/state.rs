@@ -134,12 +134,11 @@ impl Supervisor {
             Event::Died { worker } => self.fleet.died(worker, now),
             Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
             Event::Worn { worker, why } => self.fleet.worn(worker, why),
-            Event::Drained { worker, stuck: true } => self.fleet.only_stuck(worker, at, out),
-            Event::Drained { worker, stuck: false } => {
+            Event::Drained { worker, stuck } => {
                 // A stop may leave it more time than the pool's own grace.
                 let by = now + self.fleet.graces().0;
                 let end_by = self.shutdown.term_at().map_or(by, |at| at.max(by));
-                self.fleet.drained(worker, end_by, at, out);
+                self.fleet.drained(worker, stuck, end_by, at, out);
             }
             Event::Stuck { worker, cause } => self.fleet.stuck(worker, cause, now, out),
             Event::Debugging { worker, on } => self.fleet.debug(worker, on, now, out),

@@ -21,6 +21,7 @@ use crate::handlers::asgi::scope;
 use crate::handlers::early::Unsent;
 use crate::handlers::http::App;
 use crate::serving::EagerStarter;
+use crate::way;
 use crate::worker::Worker;
 
 /// Holds the connections that come by one channel, on one event loop.
@@ -80,7 +81,7 @@ impl Holder {
 
     /// Something is there: of the channel, or of connections.
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.turn(py)
+        way::turn(py, || self.0.turn(py), || Ok(()))
     }
 
     /// Whether a request that takes its first step is to stop; true once.

@@ -11,6 +11,9 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::way;
 
 /// `selectors.EVENT_READ`, `selectors.EVENT_WRITE`.
 const READS: u8 = 1;
@@ -33,6 +36,8 @@ pub struct LoopSleep {
     ready: Py<PyAny>,
     /// Ends a sleep.
     write: Py<PyAny>,
+    /// `asyncio.current_task`.
+    current_task: Py<PyAny>,
     sources: Mutex<Vec<Source>>,
     slept: AtomicU64,
     /// The sleep of the moment.
@@ -51,18 +56,34 @@ struct Source {
     callback: Py<PyAny>,
 }
 
+/// Callbacks of sources that are ready, and others with their keys.
+type Sorted<'py> = (Vec<Py<PyAny>>, Vec<(Ready, Bound<'py, PyAny>)>);
+
 #[pymethods]
 impl LoopSleep {
+    /// The loop has this, and this has the loop: the collector finds both.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for one in [&self.event_loop, &self.ready, &self.write, &self.current_task] {
+            visit.call(one)?;
+        }
+        visit.call(&self.keys)?;
+        let Some(sources) = self.sources.try_lock() else { return Ok(()) };
+        sources.iter().try_for_each(|source| visit.call(&source.key).and_then(|()| visit.call(&source.callback)))
+    }
+
     /// `epoll`: the number of the selector's descriptor.
     #[new]
     fn new(
+        py: Python<'_>,
         event_loop: Py<PyAny>,
         epoll: RawFd,
         keys: Py<PyDict>,
         ready: Py<PyAny>,
         write: Py<PyAny>,
     ) -> PyResult<Self> {
+        way::knows_sleeps();
         Ok(LoopSleep {
+            current_task: py.import("asyncio")?.getattr("current_task")?.unbind(),
             event_loop,
             epoll: sys::copy_of(epoll)?,
             keys,
@@ -78,9 +99,12 @@ impl LoopSleep {
 
     /// Serves a descriptor that the loop reads: `callback()` is called within the sleep, in no callback of the loop's.
     fn serve(&self, py: Python<'_>, fd: RawFd, callback: Py<PyAny>) -> PyResult<()> {
-        if let Some(key) = self.keys.bind(py).get_item(fd)? {
-            self.sources.lock().push(Source { fd, key: key.unbind(), callback });
-        }
+        let Some(key) = self.keys.bind(py).get_item(fd)? else { return Ok(()) };
+        let mut sources = self.sources.lock();
+        let before = sources.iter().position(|source| source.fd == fd).map(|at| sources.swap_remove(at));
+        sources.push(Source { fd, key: key.unbind(), callback });
+        drop(sources);
+        drop(before);
         Ok(())
     }
 
@@ -96,9 +120,10 @@ impl LoopSleep {
         let mut left = timeout;
         loop {
             self.sleep(py, &mut ready, left)?;
-            let others = self.serve_sources(py, &ready)?;
-            if others > 0 {
-                return self.others(py, &ready);
+            let (sources, others) = self.sort(py, &ready)?;
+            sources.iter().try_for_each(|callback| self.call(py, callback))?;
+            if !others.is_empty() {
+                return self.tell(py, others);
             }
             left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let is_over = ready.is_empty() || timeout.is_some_and(|timeout| timeout.is_zero());
@@ -140,10 +165,18 @@ impl LoopSleep {
     fn wait(&self, py: Python<'_>, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> PyResult<()> {
         ready.clear();
         let timeout = if self.ready.bind(py).len()? > 0 { Some(Duration::ZERO) } else { timeout };
-        if py.detach(|| sys::wait_ready(self.epoll.as_fd(), ready, timeout))? {
-            py.check_signals()?;
+        // What is there is taken with the GIL: see `way`.
+        sys::wait_ready(self.epoll.as_fd(), ready, Some(Duration::ZERO))?;
+        if !ready.is_empty() || timeout == Some(Duration::ZERO) {
+            return Ok(());
         }
-        Ok(())
+        let from = sys::monotonic_ns();
+        let is_cut = py.detach(|| {
+            let is_cut = sys::wait_ready(self.epoll.as_fd(), ready, timeout);
+            way::slept(from);
+            is_cut
+        })?;
+        if is_cut { py.check_signals() } else { Ok(()) }
     }
 
     /// What the loop has planned for later: how much, and what comes first. None: it has no such list.
@@ -162,38 +195,46 @@ impl LoopSleep {
         Ok(count == count_now && is_first_same && self.ready.bind(py).len()? == 0 && !is_stopping()?)
     }
 
-    /// Serves the sources that are ready; returns how many others are.
-    fn serve_sources(&self, py: Python<'_>, ready: &[Ready]) -> PyResult<usize> {
-        let mut others = 0;
-        for one in ready {
-            match self.source(py, one.fd)? {
-                Some(callback) => self.call(py, &callback)?,
-                None => others += 1,
-            }
-        }
-        Ok(others)
-    }
-
-    /// Looked up when sources have been served: their code may change what the loop waits for.
-    fn others<'py>(&self, py: Python<'py>, ready: &[Ready]) -> PyResult<Bound<'py, PyAny>> {
-        let told = PyList::empty(py);
+    /// The callbacks of the sources that are ready, and the others with their keys. A loop in whose task this is, as nested
+    /// ones are, runs no other task: it queues what it is told of. So does one that is to tell which callback takes long.
+    fn sort<'py>(&self, py: Python<'py>, ready: &[Ready]) -> PyResult<Sorted<'py>> {
+        let (mut sources, mut others) = (Vec::new(), Vec::new());
+        let serves = !ready.is_empty() && self.serves(py)?;
         for one in ready {
             let Some(key) = self.keys.bind(py).get_item(one.fd)? else { continue };
-            let is_served = self.sources.lock().iter().any(|source| source.fd == one.fd && source.key.is(&key));
-            if !is_served {
+            match self.callback(py, one.fd, &key).filter(|_| serves) {
+                Some(callback) => sources.push(callback),
+                None => others.push((*one, key)),
+            }
+        }
+        Ok((sources, others))
+    }
+
+    fn serves(&self, py: Python<'_>) -> PyResult<bool> {
+        let event_loop = self.event_loop.bind(py);
+        let is_debugged =
+            event_loop.getattr_opt(intern!(py, "_debug"))?.is_some_and(|debug| debug.is_truthy().unwrap_or(true));
+        Ok(!is_debugged && self.current_task.call1(py, (event_loop,))?.is_none(py))
+    }
+
+    fn callback(&self, py: Python<'_>, fd: RawFd, key: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+        let sources = self.sources.lock();
+        let source = sources.iter().find(|source| source.fd == fd && source.key.is(key))?;
+        Some(source.callback.clone_ref(py))
+    }
+
+    /// As a selector does, but for what the code of sources has made the loop wait for otherwise since then: a descriptor with
+    /// another key may be another one.
+    fn tell<'py>(&self, py: Python<'py>, others: Vec<(Ready, Bound<'py, PyAny>)>) -> PyResult<Bound<'py, PyAny>> {
+        let told = PyList::empty(py);
+        for (ready, key) in others {
+            if self.keys.bind(py).get_item(ready.fd)?.is_some_and(|now| now.is(&key)) {
                 let wanted: u8 = key.getattr(intern!(py, "events"))?.extract()?;
-                let events = if one.reads { READS } else { 0 } | if one.writes { WRITES } else { 0 };
+                let events = if ready.reads { READS } else { 0 } | if ready.writes { WRITES } else { 0 };
                 told.append((key, events & wanted))?;
             }
         }
         Ok(told.into_any())
-    }
-
-    fn source(&self, py: Python<'_>, fd: RawFd) -> PyResult<Option<Py<PyAny>>> {
-        let sources = self.sources.lock();
-        let Some(source) = sources.iter().find(|source| source.fd == fd) else { return Ok(None) };
-        let key = self.keys.bind(py).get_item(fd)?;
-        Ok(key.filter(|key| source.key.is(key)).map(|_| source.callback.clone_ref(py)))
     }
 
     /// As a callback of the loop's: what ends a loop ends it, all else is the loop's handler's.

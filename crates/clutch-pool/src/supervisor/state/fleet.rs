@@ -222,16 +222,16 @@ impl Fleet {
         }
     }
 
-    /// The pool says that nothing is left in it but what will not stop: it has no other end.
-    pub(super) fn only_stuck(&mut self, key: WorkerKey, at: Scene<'_>, out: &mut Vec<Action>) {
-        if self.workers.get(&key).is_some_and(|worker| worker.state() == State::Draining) {
-            self.terminate(key, GRACE_OVER, at.now, out);
-        }
-    }
-
-    /// The pool says that nothing is left in it. `end_by`: when it is told with TERM
+    /// The pool says that nothing is left in it; `stuck`: but what will not stop. `end_by`: when it is told with TERM
     /// unless it has ended in order.
-    pub(super) fn drained(&mut self, key: WorkerKey, end_by: Instant, at: Scene<'_>, out: &mut Vec<Action>) {
+    pub(super) fn drained(
+        &mut self,
+        key: WorkerKey,
+        stuck: bool,
+        end_by: Instant,
+        at: Scene<'_>,
+        out: &mut Vec<Action>,
+    ) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
         match worker.state() {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
@@ -240,6 +240,7 @@ impl Fleet {
                 self.leave(key, why, at, out);
                 self.drain(key, why, at, out);
             }
+            State::Draining if stuck => self.terminate(key, GRACE_OVER, at.now, out),
             State::Draining => {
                 if !worker.escalation.is_spared() {
                     worker.escalation.end_by(end_by);

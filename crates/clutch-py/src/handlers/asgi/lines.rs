@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::handlers::early::Unsent;
 use crate::link::WorkerLink;
 use crate::link::native_future::running_loop;
+use crate::way;
 
 /// Those of this worker.
 static OF_WORKER: OnceLock<Arc<Lines>> = OnceLock::new();
@@ -162,7 +163,7 @@ impl PyLines {
 
     /// Something has come, or there is room for more.
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.turn(py)
+        way::turn(py, || self.0.turn(py), || Ok(()))
     }
 }
 
