@@ -13,8 +13,7 @@ use super::Note;
 use super::access::{AccessLog, Record, Recorded};
 use super::classes::Times;
 use super::figures::{End, Figures};
-use crate::held::message::{Told, ToldEnd};
-use crate::held::sums::Sum;
+use crate::held::message::{Sum, Told, ToldEnd};
 use crate::net::peer::Peer;
 
 /// Most header lines of a head that are looked at.

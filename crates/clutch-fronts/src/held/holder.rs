@@ -18,10 +18,9 @@ use clutch_wire::sys;
 use tokio::sync::{Notify, oneshot};
 
 use super::ledger::{Ledger, State};
-use super::message::{Settings, ToFront, ToWorker, Told};
+use super::message::{Settings, Sum, ToFront, ToWorker, Told};
 use super::news::{Asked, Lost, News, Returned, Unanswered, Verdict};
 use super::places::{Held, Places};
-use super::sums::Sum;
 use super::terms::Terms;
 use super::words::Words;
 use crate::account::figures::End;

@@ -8,7 +8,6 @@ use memchr::memrchr;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Adoption;
-use super::sums::Sum;
 use crate::account::classes::{BUCKETS, Times};
 use crate::codec::http::Place;
 
@@ -107,6 +106,18 @@ pub struct Told<'a> {
     /// arrive.
     pub request_head: &'a [u8],
     pub response_head: &'a [u8],
+}
+
+/// Requests with one status, method and route, which their clients had to the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum<'a> {
+    pub(crate) status: u16,
+    pub(crate) method: &'a str,
+    /// By which the app's framework found what answers; empty: it has told none.
+    pub(crate) route: &'a [u8],
+    /// Of the responses' bodies.
+    pub(crate) bytes: u64,
+    pub(crate) times: Times,
 }
 
 /// How a request has ended.

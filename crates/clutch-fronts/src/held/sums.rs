@@ -2,23 +2,11 @@
 
 use std::time::Duration;
 
-use super::message::{Told, ToldEnd};
+use super::message::{Sum, Told, ToldEnd};
 use crate::account::classes::Times;
 
 /// Most sums that wait to be told.
 const ROWS_MAX: usize = 64;
-
-/// Requests with one status, method and route, which their clients had to the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sum<'a> {
-    pub(crate) status: u16,
-    pub(crate) method: &'a str,
-    /// By which the app's framework found what answers; empty: it has told none.
-    pub(crate) route: &'a [u8],
-    /// Of the responses' bodies.
-    pub(crate) bytes: u64,
-    pub(crate) times: Times,
-}
 
 /// Sums that wait to be told.
 #[derive(Debug, Default)]
@@ -68,10 +56,9 @@ impl Sums {
     }
 
     /// Tells each sum once.
-    pub fn tell(&mut self, mut tell: impl FnMut(&Sum<'_>)) {
-        let Sums { rows, .. } = std::mem::take(self);
-        for Row { status, method, route, bytes, times } in &rows {
-            tell(&Sum { status: *status, method, route, bytes: *bytes, times: times.clone() });
+    pub fn tell(&mut self, mut tell: impl FnMut(Sum<'_>)) {
+        for Row { status, method, route, bytes, times } in std::mem::take(self).rows {
+            tell(Sum { status, method: &method, route: &route, bytes, times });
         }
     }
 }

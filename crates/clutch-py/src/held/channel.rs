@@ -131,7 +131,7 @@ impl Outgoing {
 
     fn take_records(&mut self) {
         let mut sums = std::mem::take(&mut self.sums);
-        sums.tell(|sum| self.append(&ToFront::Sum(sum.clone())));
+        sums.tell(|sum| self.append(&ToFront::Sum(sum)));
         self.put_records();
     }
 

@@ -115,9 +115,8 @@ impl LoopSleep {
         // In whole milliseconds, as a selector of Python's: the loop wakes when something is due, and not just before.
         let timeout = timeout.map(|seconds| Duration::from_millis((seconds * 1e3).ceil() as u64));
         let planned = self.planned(py)?;
-        let until = timeout.filter(|timeout| !timeout.is_zero()).map(|timeout| Instant::now() + timeout);
-        let mut ready = Vec::new();
-        let mut left = timeout;
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let (mut ready, mut left) = (Vec::new(), timeout);
         loop {
             self.sleep(py, &mut ready, left)?;
             let (sources, others) = self.sort(py, &ready)?;
@@ -126,8 +125,8 @@ impl LoopSleep {
                 return self.tell(py, others);
             }
             left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let is_over = ready.is_empty() || timeout.is_some_and(|timeout| timeout.is_zero());
-            if is_over || left.is_some_and(|left| left.is_zero()) || !self.sleeps_on(py, &planned)? {
+            let is_over = ready.is_empty() || left.is_some_and(|left| left.is_zero());
+            if is_over || !self.sleeps_on(py, &planned)? {
                 return Ok(PyTuple::empty(py).into_any());
             }
             py.check_signals()?;

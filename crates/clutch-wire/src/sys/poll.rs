@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -93,8 +94,7 @@ impl Interests {
     pub const NONE: Interests = Interests { reads: false, writes: false };
     pub const READS: Interests = Interests { reads: true, writes: false };
 
-    fn flags(self) -> rustix::event::epoll::EventFlags {
-        use rustix::event::epoll::EventFlags;
+    fn flags(self) -> EventFlags {
         let mut flags = EventFlags::ET;
         flags.set(EventFlags::IN | EventFlags::RDHUP, self.reads);
         flags.set(EventFlags::OUT, self.writes);
@@ -112,13 +112,13 @@ impl Poller {
     }
 
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
-        use rustix::event::epoll::{EventData, EventFlags, add};
+        use rustix::event::epoll::{EventData, add};
         let flags = EventFlags::IN | if write { EventFlags::OUT } else { EventFlags::empty() };
         Ok(add(&self.0, fd, EventData::new_u64(token), flags)?)
     }
 
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
-        use rustix::event::epoll::{EventData, EventFlags, modify};
+        use rustix::event::epoll::{EventData, modify};
         let flags = EventFlags::IN | if write { EventFlags::OUT } else { EventFlags::empty() };
         Ok(modify(&self.0, fd, EventData::new_u64(token), flags)?)
     }
@@ -159,18 +159,11 @@ impl Poller {
 
     /// The same for a time, and for at most so many of them, up to [`TOKENS_MAX`]: the others are told the next time.
     pub fn wait_for(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>, most: usize) -> io::Result<()> {
-        use rustix::event::epoll::{Event, EventData, EventFlags, wait};
         tokens.clear();
-        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; TOKENS_MAX];
-        let timeout = timeout.map(|timeout| timespec(timeout.min(WAIT_MAX)));
-        match wait(&self.0, &mut events[..most.clamp(1, TOKENS_MAX)], timeout.as_ref()) {
-            Ok(ready) => tokens.extend(events[..ready].iter().map(|event| {
-                let is_ended = { event.flags }.contains(EventFlags::RDHUP);
-                event.data.u64() | if is_ended { ENDED } else { 0 }
-            })),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        wait_events(self.as_fd(), timeout, most, |data, flags| {
+            let is_ended = flags.contains(EventFlags::RDHUP);
+            tokens.push(data | if is_ended { ENDED } else { 0 });
+        })?;
         Ok(())
     }
 
@@ -201,23 +194,31 @@ pub struct Ready {
 /// Waits on an epoll instance whose events bear the numbers of their descriptors (`epoll_data.fd`), and appends what is
 /// ready, at most [`TOKENS_MAX`]. Returns whether a signal has ended the wait.
 pub fn wait_ready(epoll: BorrowedFd<'_>, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<bool> {
-    use rustix::event::epoll::{Event, EventData, EventFlags, wait};
-    let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; TOKENS_MAX];
-    let timeout = timeout.map(|timeout| timespec(timeout.min(WAIT_MAX)));
-    let count = match wait(epoll, &mut events, timeout.as_ref()) {
-        Ok(count) => count,
-        Err(rustix::io::Errno::INTR) => return Ok(true),
-        Err(errno) => return Err(errno.into()),
-    };
-    ready.extend(events[..count].iter().map(|event| {
+    wait_events(epoll, timeout, TOKENS_MAX, |data, flags| {
         // The number is the first member of a union, beside the eight bytes of which nobody has set the others.
-        let [a, b, c, d, ..] = event.data.u64().to_ne_bytes();
-        let flags = event.flags;
-        Ready {
+        let [a, b, c, d, ..] = data.to_ne_bytes();
+        ready.push(Ready {
             fd: RawFd::from_ne_bytes([a, b, c, d]),
             reads: flags.intersects(EventFlags::OUT.complement()),
             writes: flags.intersects(EventFlags::IN.complement()),
-        }
-    }));
+        });
+    })
+}
+
+/// Waits on an epoll instance, at most an hour and for at most so many events. Returns whether a signal has ended the wait.
+fn wait_events(
+    epoll: BorrowedFd<'_>,
+    timeout: Option<Duration>,
+    most: usize,
+    mut tell: impl FnMut(u64, EventFlags),
+) -> io::Result<bool> {
+    use rustix::event::epoll::{Event, EventData, wait};
+    let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; TOKENS_MAX];
+    let timeout = timeout.map(|timeout| timespec(timeout.min(WAIT_MAX)));
+    match wait(epoll, &mut events[..most.clamp(1, TOKENS_MAX)], timeout.as_ref()) {
+        Ok(count) => events[..count].iter().for_each(|event| tell(event.data.u64(), event.flags)),
+        Err(rustix::io::Errno::INTR) => return Ok(true),
+        Err(errno) => return Err(errno.into()),
+    }
     Ok(false)
 }
