@@ -8,7 +8,7 @@ mod server;
 use std::time::Duration;
 
 use clutch_jobs::job::{Claimed, Ending, Millis, settle};
-use clutch_jobs::store::{Report, Round, Runner, Store, Want};
+use clutch_jobs::store::{Keep, Report, Round, Runner, Store, Want};
 use clutch_jobs::stores;
 use redis::{Commands, Connection};
 
@@ -16,6 +16,8 @@ use redis::{Commands, Connection};
 const HEARD: Duration = Duration::from_secs(4);
 const QUIET: Duration = Duration::from_millis(500);
 const NOW: Millis = 1_800_000_000_000;
+const KEEP: Keep =
+    Keep { completed: Duration::from_secs(60), cancelled: Duration::from_secs(60), dead: Duration::from_secs(60) };
 
 /// Sends a task by `LPUSH`.
 fn send(connection: &mut Connection, list: &str, id: &str) {
@@ -126,4 +128,29 @@ fn of_messages_with_one_id_a_successor_loses_none() {
     assert!(inherited(&*successor, &mut runner, &claimed[0]).lost.is_empty(), "it is the only one by now");
     let left: u64 = connection.hlen(&unacked).unwrap();
     assert_eq!(left, 0);
+}
+
+/// Also where a broker has stood still, so that nobody could renew: that time is not counted in a lease.
+#[test]
+fn what_a_runner_has_is_abandoned_when_its_lease_lapses_and_what_a_peer_has_by_its_time() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url_of("celery", "prefix");
+    let prefix = url.split_once("prefix=").unwrap().1;
+    let (store, mut connection) = (stores::open(&url).unwrap(), server.connect());
+    let list = format!("{prefix}mails");
+    send(&mut connection, &list, "held");
+    let mut runner = leased(&*store);
+    assert_eq!(round(&*store, &mut runner).claimed.len(), 1);
+    send(&mut connection, &list, "taken");
+    let of_peer: String = connection.rpop(&list, None).unwrap();
+    let _: u64 = connection.hset(format!("{prefix}unacked"), "taken", format!(r#"[{of_peer},"","mails"]"#)).unwrap();
+    let _: u64 = connection.zadd(format!("{prefix}unacked_index"), "taken", NOW / 1000).unwrap();
+
+    let sweep = |now| stores::open(&url).unwrap().look_after(&KEEP, 100, &[], &[], now).unwrap().rescued;
+    assert_eq!(sweep(NOW + 3_599_000), 0, "clients and peers agree on an hour");
+    assert_eq!(sweep(NOW + 3_601_000), 1);
+    let back: Vec<String> = connection.lrange(&list, 0, -1).unwrap();
+    assert!(back.len() == 1 && back[0].contains("taken"), "{back:?}");
+    let held: Vec<String> = connection.hkeys(format!("{prefix}unacked")).unwrap();
+    assert_eq!(held, ["held"]);
 }

@@ -92,6 +92,14 @@ struct Held {
 /// A message that is settled: its task's id, its tag, and what becomes of it.
 type Ended = (JobId, String, Fate);
 
+/// What a message waits for that goes back into its queue.
+enum Waiting {
+    /// For its time.
+    Scheduled,
+    /// For somebody else, since nobody has renewed it since then: it may have run.
+    Abandoned(Millis),
+}
+
 /// What becomes of a message.
 enum Fate {
     Gone,
@@ -343,7 +351,8 @@ impl Celery {
 
     // ---- upkeep
 
-    /// Puts back what a consumer has abandoned that is not ours: its time has not been renewed for as long as peers agree on.
+    /// Puts back what a peer has abandoned: its time has not been renewed for as long as peers agree on. For what runners
+    /// have, their leases tell.
     fn sweep(&self, limit: usize, now: Millis) -> Result<usize> {
         let mut swept_at = self.swept_at.lock();
         if swept_at.is_some_and(|at| at.elapsed() < SWEEP.min(self.address.visibility)) {
@@ -378,7 +387,7 @@ impl Celery {
                 None => drop(self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?),
             }
         }
-        self.restore(&kept, "")
+        self.restore(&kept, &Waiting::Abandoned(abandoned_since))
     }
 
     /// Puts back what waits for its time and is such a message, the last one first. Returns how many.
@@ -396,7 +405,7 @@ impl Celery {
             let kept = kept.filter_map(|(tag, kept)| Some((tag, kept?)));
             let is_one = |kept: &str| Message::parse(&unpacked(kept)?.0);
             let wanted: Vec<_> = kept.filter(|(_, kept)| is_one(kept).is_some_and(|one| is_wanted(&one))).collect();
-            let back = self.restore(&wanted, "scheduled")?;
+            let back = self.restore(&wanted, &Waiting::Scheduled)?;
             (left, restored) = (left + seen - back, restored + back);
         }
     }
@@ -413,14 +422,16 @@ impl Celery {
         Ok(())
     }
 
-    /// Puts messages, each a tag and what `unacked` has, back into their queues, where they are next. `from`: as in the
-    /// script. What was abandoned may have run.
-    fn restore(&self, messages: &[(String, String)], from: &str) -> Result<usize> {
+    /// Puts messages, each a tag and what `unacked` has, back into their queues, where they are next.
+    fn restore(&self, messages: &[(String, String)], from: &Waiting) -> Result<usize> {
         let mut steps = Vec::new();
         for (tag, kept) in messages {
             let Some((message, exchange, routing_key)) = unpacked(kept) else { continue };
             let priority = Message::parse(&message).map_or(0, |message| message.priority);
-            let again = if from.is_empty() { redelivered(&message).unwrap_or(message) } else { message };
+            let again = match from {
+                Waiting::Scheduled => message,
+                Waiting::Abandoned(_) => redelivered(&message).unwrap_or(message),
+            };
             for queue in self.routes(&exchange, &routing_key)? {
                 steps.push((tag, kept.clone(), self.address.key(&queue, self.address.step(priority)), again.clone()));
             }
@@ -429,7 +440,10 @@ impl Celery {
             return Ok(0);
         }
         let restored = self.link.run(&RESTORE, |cmd| {
-            cmd.arg(from);
+            match from {
+                Waiting::Scheduled => cmd.arg("scheduled"),
+                Waiting::Abandoned(since) => cmd.arg(seconds(*since)),
+            };
             for (tag, kept, key, again) in &steps {
                 cmd.arg(tag).arg(kept).arg(key).arg(again);
             }
