@@ -19,6 +19,7 @@ pub mod stdio;
 pub mod sync;
 pub mod sys;
 pub mod terminal;
+pub mod turns;
 
 pub use codec::{Codec, FAREWELL, Form, WorkKind};
 pub use failure::{Expired, Failure, Where};
