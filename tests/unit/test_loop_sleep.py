@@ -82,6 +82,20 @@ def serve(loop: Loop, one: socket.socket, callback: Callable[[], object]) -> Non
     loop.sleep.serve(one.fileno(), callback)
 
 
+def test_what_nobody_waits_for_any_more_lets_the_loop_turn(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """A descriptor that was closed before the loop forgot it, of whose socket somebody has a copy: it stays readable."""
+    loop.selector.register(pair[0], selectors.EVENT_READ)
+    copy, closed = pair[0].dup(), pair[0].fileno()
+    with copy:
+        pair[0].close()
+        loop.selector.unregister(closed)
+        pair[1].send(b"x")
+        assert [list(loop.sleep.select(TIMEOUT_SECONDS)) for _ in range(3)] == [[], [], []]
+
+
+
 def test_a_sleep_is_ended_once(loop: Loop) -> None:
     loop.ready.meanwhile = loop.wake_thrice
     for sleeps in (1, 2, 3):

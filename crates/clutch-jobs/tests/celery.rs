@@ -130,6 +130,24 @@ fn of_messages_with_one_id_a_successor_loses_none() {
     assert_eq!(left, 0);
 }
 
+/// A message that a peer took so long ago.
+fn taken_by_peer(connection: &mut Connection, prefix: &str, (tag, exchange, routing_key): (&str, &str, &str)) {
+    let list = format!("{prefix}sent");
+    send(connection, &list, tag);
+    let text: String = connection.rpop(&list, None).unwrap();
+    let kept = format!(r#"[{text},"{exchange}","{routing_key}"]"#);
+    let _: u64 = connection.hset(format!("{prefix}unacked"), tag, kept).unwrap();
+    let _: u64 = connection.zadd(format!("{prefix}unacked_index"), tag, NOW / 1000).unwrap();
+}
+
+/// How many messages a program that comes later puts back.
+fn swept(url: &str, now: Millis) -> usize {
+    stores::open(url).unwrap().look_after(&KEEP, 100, &[], &[], now).unwrap().rescued
+}
+
+/// An hour, as clients and peers agree on.
+const VISIBILITY_MS: Millis = 3_600_000;
+
 /// Also where a broker has stood still, so that nobody could renew: that time is not counted in a lease.
 #[test]
 fn what_a_runner_has_is_abandoned_when_its_lease_lapses_and_what_a_peer_has_by_its_time() {
@@ -141,16 +159,66 @@ fn what_a_runner_has_is_abandoned_when_its_lease_lapses_and_what_a_peer_has_by_i
     send(&mut connection, &list, "held");
     let mut runner = leased(&*store);
     assert_eq!(round(&*store, &mut runner).claimed.len(), 1);
-    send(&mut connection, &list, "taken");
-    let of_peer: String = connection.rpop(&list, None).unwrap();
-    let _: u64 = connection.hset(format!("{prefix}unacked"), "taken", format!(r#"[{of_peer},"","mails"]"#)).unwrap();
-    let _: u64 = connection.zadd(format!("{prefix}unacked_index"), "taken", NOW / 1000).unwrap();
-
-    let sweep = |now| stores::open(&url).unwrap().look_after(&KEEP, 100, &[], &[], now).unwrap().rescued;
-    assert_eq!(sweep(NOW + 3_599_000), 0, "clients and peers agree on an hour");
-    assert_eq!(sweep(NOW + 3_601_000), 1);
+    taken_by_peer(&mut connection, prefix, ("taken", "", "mails"));
+    assert_eq!(swept(&url, NOW + VISIBILITY_MS - 1000), 0);
+    assert_eq!(swept(&url, NOW + VISIBILITY_MS + 1000), 1);
     let back: Vec<String> = connection.lrange(&list, 0, -1).unwrap();
     assert!(back.len() == 1 && back[0].contains("taken"), "{back:?}");
     let held: Vec<String> = connection.hkeys(format!("{prefix}unacked")).unwrap();
     assert_eq!(held, ["held"]);
+}
+
+/// Peers take what is not renewed for abandoned, too.
+#[test]
+fn a_sweep_finds_what_a_peer_has_behind_much_that_waits_and_renews_that() {
+    const WAITING: usize = 1500;
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url_of("celery", "prefix");
+    let (prefix, mut connection) = (url.split_once("prefix=").unwrap().1, server.connect());
+    let key = |name: &str| format!("{prefix}clutch.celery:{name}");
+    for nr in 0..WAITING {
+        let tag = format!("waits {nr:04}");
+        taken_by_peer(&mut connection, prefix, (&tag, "", "mails"));
+        let _: u64 = connection.hset(key("keys"), &tag, format!("{prefix}mails")).unwrap();
+        let _: u64 = connection.rpush(key("due"), &tag).unwrap();
+    }
+    taken_by_peer(&mut connection, prefix, ("zz", "", "mails"));
+    let now = NOW + VISIBILITY_MS + 1000;
+    assert_eq!(swept(&url, now), 1);
+    let index = format!("{prefix}unacked_index");
+    let renewed: usize = connection.zcount(&index, now / 1000, "+inf").unwrap();
+    let all: usize = connection.zcard(&index).unwrap();
+    assert_eq!((renewed, all), (WAITING, WAITING));
+}
+
+#[test]
+fn an_abandoned_message_goes_back_into_each_queue_of_its_exchange() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url_of("celery", "prefix");
+    let (prefix, mut connection) = (url.split_once("prefix=").unwrap().1, server.connect());
+    for queue in ["one", "two"] {
+        let bound = format!("news\u{6}\u{16}\u{6}\u{16}{queue}");
+        let _: u64 = connection.sadd(format!("{prefix}_kombu.binding.shop"), bound).unwrap();
+    }
+    taken_by_peer(&mut connection, prefix, ("taken", "shop", "news"));
+    assert_eq!(swept(&url, NOW + VISIBILITY_MS + 1000), 1);
+    let lengths = ["one", "two"].map(|queue| -> u64 { connection.llen(format!("{prefix}{queue}")).unwrap() });
+    assert_eq!(lengths, [1, 1]);
+}
+
+/// Somebody has put it back, and a peer has it by the same tag.
+#[test]
+fn what_was_held_and_went_elsewhere_leaves_nothing_that_shields_it() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url_of("celery", "prefix");
+    let prefix = url.split_once("prefix=").unwrap().1;
+    let (store, mut connection) = (stores::open(&url).unwrap(), server.connect());
+    send(&mut connection, &format!("{prefix}mails"), "1");
+    let mut runner = leased(&*store);
+    let claimed = round(&*store, &mut runner).claimed;
+    let _: u64 = connection.hset(format!("{prefix}clutch.celery:keys"), "1", "mails").unwrap();
+    let _: u64 = connection.hdel(format!("{prefix}unacked"), "1").unwrap();
+    assert!(store.renew(&runner, &[claimed[0].id.clone()], NOW).unwrap().unwrap().lost.len() == 1);
+    taken_by_peer(&mut connection, prefix, ("1", "", "mails"));
+    assert_eq!(swept(&url, NOW + VISIBILITY_MS + 1000), 1);
 }

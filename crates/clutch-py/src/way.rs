@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clutch_wire::sys;
 use clutch_wire::turns::{ENOUGH_NS, Turns};
-use pyo3::intern;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 static TURNS: Turns = Turns::new();
@@ -35,15 +35,18 @@ pub fn turn<R>(
     }
     TURNS.begun(sys::monotonic_ns);
     let turned = turn();
-    if TURNS.ended(sys::monotonic_ns()) && has_others(py)? {
+    if TURNS.ended(sys::monotonic_ns()) && has_others(py) {
         flush()?;
         py.detach(|| std::thread::sleep(Duration::from_nanos(ENOUGH_NS)));
     }
     turned
 }
 
-/// Whether another thread of the process may run Python.
-fn has_others(py: Python<'_>) -> PyResult<bool> {
-    let count: usize = py.import(intern!(py, "threading"))?.call_method0(intern!(py, "active_count"))?.extract()?;
-    Ok(count > 1)
+/// Whether the interpreter knows another thread, whoever has started it.
+fn has_others(_py: Python<'_>) -> bool {
+    // SAFETY: The GIL is held, without which no thread state goes.
+    unsafe {
+        let first = ffi::PyInterpreterState_ThreadHead(ffi::PyInterpreterState_Get());
+        !first.is_null() && !ffi::PyThreadState_Next(first).is_null()
+    }
 }

@@ -237,6 +237,33 @@ def test_an_app_hears_that_its_client_has_gone(tmp_path: Path, dispatch: str, re
 
 
 @pytest.mark.parametrize("dispatch", DISPATCH)
+@pytest.mark.parametrize("path", ["/endless", "/events"])
+def test_the_iterable_of_a_wsgi_app_is_closed_when_its_client_has_gone(
+    tmp_path: Path, path: str, dispatch: str, rendezvous: Rendezvous
+) -> None:
+    with serve(tmp_path, *APPS["wsgi"], "--dispatch", dispatch) as serving:
+        with connected(serving) as client:
+            client.sendall(get(f"{path}?port={rendezvous.port}"))
+            until(client, b": \n\n")
+        closed = rendezvous.guest()
+        assert closed.word == "closed"
+        closed.let_go()
+        assert serving.get("/still").status == 200
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+def test_an_event_stream_of_a_wsgi_app_ends_at_its_next_part(
+    tmp_path: Path, dispatch: str, rendezvous: Rendezvous
+) -> None:
+    with serve(tmp_path, *APPS["wsgi"], "--dispatch", dispatch) as serving, connected(serving) as client:
+        client.sendall(get(f"/events?port={rendezvous.port}"))
+        got = until(client, b": \n\n")
+        serving.send(signal.SIGHUP)
+        rendezvous.guest().let_go()
+        assert until(client, b"0\r\n\r\n", got).endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
 def test_event_streams_end_when_their_worker_is_replaced(tmp_path: Path, dispatch: str) -> None:
     with serve(tmp_path, *APPS["asgi"], "--dispatch", dispatch) as serving, connected(serving) as client:
         client.sendall(get("/events"))

@@ -156,6 +156,9 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
     if environ["PATH_INFO"] == "/large-part":
         start_response("200 OK", [("Content-Length", str(LARGE))])
         return iter([b"x" * LARGE])
+    if environ["PATH_INFO"] == "/events":
+        start_response("200 OK", [("Content-Type", "text/event-stream")])
+        return endless(int(query["port"]))
     start_response("200 OK", [("Content-Type", "text/plain")])
     match environ["PATH_INFO"]:
         case "/ready":
@@ -165,6 +168,8 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
             return [b"blocked"]
         case "/parts":
             return parts(int(query["port"]))
+        case "/endless":
+            return endless(int(query["port"]))
         case "/large":
             return [b"x" * LARGE]
         case "/medium":
@@ -182,3 +187,13 @@ def parts(port: int) -> Iterator[bytes]:
         yield b"part %d," % nr
         meet(port)
     yield b"end"
+
+
+def endless(port: int) -> Iterator[bytes]:
+    """Until it is closed, which it tells."""
+    try:
+        while True:
+            yield b": \n\n"
+            time.sleep(0.01)
+    finally:
+        meet(port, "closed")

@@ -10,6 +10,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
+use super::CONNECTIONS_MAX;
 use super::asked::{Answer, Asked};
 use super::routes::{Allowed, Effect, FoundRoute, Route};
 use crate::account::figures::Figures;
@@ -73,6 +74,7 @@ impl Door {
 
     async fn answer(&self, request: Request<Incoming>, is_operator: bool, permit: ConnectionPermit) -> Response<Body> {
         let (head, mut body) = request.into_parts();
+        let is_crowded = permit.places_left() < CONNECTIONS_MAX / 2;
         let found = self.admit(&head, is_operator);
         let is_let_in = found.as_ref().is_ok_and(|(route, ..)| route.allowed != Allowed::Anybody);
         let answered = match found {
@@ -86,7 +88,14 @@ impl Door {
                 Err(problem)
             }
         };
-        answered.unwrap_or_else(|problem| refusal(&problem, is_let_in))
+        let is_refused = answered.is_err() && !is_let_in;
+        let mut response = answered.unwrap_or_else(|problem| problem.response());
+        // Only a client that was let in keeps its connection: with a few requests a minute, others would hold all places for
+        // ever. And where many have come, only an operator does: pages that nobody reads would hold them.
+        if is_refused || (is_crowded && !is_operator) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// Returns what is asked for, if whoever asks may.
@@ -109,16 +118,6 @@ async fn answer_of(route: &Route, asked: Asked, body: &mut Incoming) -> Answer {
         Effect::Acts => taken(body).await?,
     };
     (route.answer)(Asked { body, ..asked }).await
-}
-
-/// Returns the answer of a problem. Only a client that was let in keeps its connection: with a few requests a minute,
-/// others would hold all places for ever.
-fn refusal(problem: &Problem, is_let_in: bool) -> Response<Body> {
-    let mut response = problem.response();
-    if !is_let_in {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 /// The body of an action, taken whole.

@@ -13,7 +13,7 @@ use clutch_wire::sys;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -201,7 +201,7 @@ impl AcceptLoop {
 async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionLimit, mut stop: oneshot::Receiver<()>) {
     let (leave, stays) = watch::channel(());
     let mut open = JoinSet::new();
-    let refused = ConnectionLimit::new(REFUSED_MAX);
+    let refusals = Arc::new(Refusals { places: ConnectionLimit::new(REFUSED_MAX), pressed: Notify::new() });
     let spare = Spare::default();
     loop {
         spare.fill();
@@ -216,6 +216,7 @@ async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionL
             Err(error) => {
                 if !is_for_descriptors(&error) || !spare.let_go() {
                     front.warnings().tell("accept", || not_accepted(&error));
+                    refusals.pressed.notify_one();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -228,7 +229,7 @@ async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionL
             biased;
             _ = &mut stop => break,
             place = limit.wait(), if !is_short => place.map(|place| (place, None)),
-            place = refused.wait() => {
+            place = refusals.place() => {
                 let shortage = if is_short { Shortage::Descriptors } else { Shortage::Connections };
                 place.map(|place| (place, Some(shortage)))
             }
@@ -239,7 +240,8 @@ async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionL
         match shortage {
             None => drop(open.spawn(front.clone().serve(stream, permit))),
             Some(shortage) => {
-                let (refusal, spare) = (refuse(front.clone(), stream, permit, shortage), spare.clone());
+                let (refusal, spare) =
+                    (refuse(front.clone(), stream, permit, shortage, refusals.clone()), spare.clone());
                 open.spawn(async move {
                     refusal.await;
                     spare.fill();
@@ -277,16 +279,46 @@ impl Spare {
     }
 }
 
+/// Places for connections that are being refused.
+struct Refusals {
+    places: ConnectionLimit,
+    /// Another one waits: one of a client that has said nothing is given up. Each word of it frees one place.
+    pressed: Notify,
+}
+
+impl Refusals {
+    async fn place(&self) -> io::Result<OwnedSemaphorePermit> {
+        if self.places.is_full() {
+            self.pressed.notify_one();
+        }
+        self.places.wait().await
+    }
+}
+
 /// Tells a client why there is no place for its connection: in answer to its request, since some take an answer that comes
-/// before for one of nobody's, and others are to hear it by TLS or HTTP/2. Only one that says nothing is told at once.
-async fn refuse<S: Service>(front: Arc<S>, mut stream: Stream, mut permit: ConnectionPermit, shortage: Shortage) {
+/// before for one of nobody's, and others are to hear it by TLS or HTTP/2. Only one that says nothing for a while, or while
+/// others wait, is told all the same.
+async fn refuse<S: Service>(
+    front: Arc<S>,
+    mut stream: Stream,
+    mut permit: ConnectionPermit,
+    shortage: Shortage,
+    refusals: Arc<Refusals>,
+) {
     let mut first = vec![0; FIRST_BYTES];
+    let mut is_pressed = false;
     let came = tokio::select! {
-        came = timeout(REFUSED_PATIENCE, stream.io.read(&mut first)) => came,
+        biased;
+        came = stream.io.read(&mut first) => Some(came),
         () = permit.leave_asked() => return,
+        () = refusals.pressed.notified() => {
+            is_pressed = true;
+            None
+        }
+        () = tokio::time::sleep(REFUSED_PATIENCE) => None,
     };
     match came {
-        Ok(Ok(count @ 1..)) => {
+        Some(Ok(count @ 1..)) => {
             first.truncate(count);
             let io = Box::new(Begun::new(first, stream.io));
             // Whether the client heard it changes nothing here.
@@ -294,8 +326,15 @@ async fn refuse<S: Service>(front: Arc<S>, mut stream: Stream, mut permit: Conne
         }
         came => {
             front.turned_away(stream.client, shortage);
-            if came.is_err() && front.is_plain() {
-                turn_away(stream.io, &front.refusal(shortage)).await;
+            if came.is_none() && front.is_plain() {
+                let refusal = front.refusal(shortage);
+                tokio::select! {
+                    biased;
+                    // Its first step tells the client.
+                    () = turn_away(stream.io, &refusal) => {}
+                    () = refusals.pressed.notified(), if !is_pressed => {}
+                    () = std::future::ready(()), if is_pressed => {}
+                }
             }
         }
     }

@@ -184,6 +184,11 @@ impl ConnectionLimit {
         ConnectionLimit(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
     }
 
+    /// Returns whether a wait would be one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.available_permits() == 0
+    }
+
     /// Waits until there is room.
     pub(crate) async fn wait(&self) -> io::Result<OwnedSemaphorePermit> {
         self.0.clone().acquire_owned().await.map_err(io::Error::other)
@@ -202,7 +207,7 @@ pub(crate) async fn linger(mut io: impl AsyncRead + Unpin) {
 pub(crate) struct ConnectionPermit {
     leave: watch::Receiver<()>,
     shortage: Option<Shortage>,
-    _place: Arc<(OwnedSemaphorePermit, Option<Open>)>,
+    place: Arc<(OwnedSemaphorePermit, Option<Open>)>,
 }
 
 impl ConnectionPermit {
@@ -214,12 +219,17 @@ impl ConnectionPermit {
         shortage: Option<Shortage>,
     ) -> ConnectionPermit {
         let connected = shortage.is_none().then(|| figures.connection());
-        ConnectionPermit { leave, shortage, _place: Arc::new((place, connected)) }
+        ConnectionPermit { leave, shortage, place: Arc::new((place, connected)) }
     }
 
     /// Why its requests are to be refused, if they are.
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.shortage
+    }
+
+    /// Returns how many more connections the front may have.
+    pub(crate) fn places_left(&self) -> usize {
+        self.place.0.semaphore().available_permits()
     }
 
     /// Returns when no further request is to be taken from the connection.

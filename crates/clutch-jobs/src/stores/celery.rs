@@ -97,7 +97,7 @@ enum Waiting {
     /// For its time.
     Scheduled,
     /// For somebody else, since nobody has renewed it since then: it may have run.
-    Abandoned(Millis),
+    Abandoned { since: Millis },
 }
 
 /// What becomes of a message.
@@ -375,19 +375,31 @@ impl Celery {
     }
 
     fn restore_abandoned(&self, limit: usize, now: Millis) -> Result<usize> {
-        let abandoned_since = now - job::millis(self.address.visibility);
-        let mut cmd = redis::cmd("ZRANGEBYSCORE");
-        cmd.arg(self.key("unacked_index")).arg(0).arg(seconds(abandoned_since)).arg("LIMIT").arg(0).arg(limit);
-        let tags = texts(self.link.query(&cmd)?);
-        let mut kept = Vec::new();
-        let found = self.kept_of(&tags)?;
-        for (tag, found) in tags.into_iter().zip(found) {
-            match found {
-                Some(text) => kept.push((tag, text)),
-                None => drop(self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?),
+        let since = now - job::millis(self.address.visibility);
+        let (mut left, mut restored) = (0, 0);
+        while restored < limit {
+            let mut cmd = redis::cmd("ZRANGEBYSCORE");
+            cmd.arg(self.key("unacked_index")).arg(0).arg(seconds(since)).arg("LIMIT").arg(left).arg(PAGE);
+            let tags = texts(self.link.query(&cmd)?);
+            if tags.is_empty() {
+                break;
             }
+            let (seen, mut kept, mut gone) = (tags.len(), Vec::new(), 0);
+            let found = self.kept_of(&tags)?;
+            for (tag, found) in tags.into_iter().zip(found) {
+                match found {
+                    Some(text) => kept.push((tag, text)),
+                    None => {
+                        self.link.query(redis::cmd("ZREM").arg(self.key("unacked_index")).arg(tag))?;
+                        gone += 1;
+                    }
+                }
+            }
+            let (back, renewed) = self.restore(&kept, &Waiting::Abandoned { since }, now)?;
+            // Those that are as they were come again.
+            (left, restored) = (left + seen.saturating_sub(gone + back + renewed), restored + back);
         }
-        self.restore(&kept, &Waiting::Abandoned(abandoned_since))
+        Ok(restored)
     }
 
     /// Puts back what waits for its time and is such a message, the last one first. Returns how many.
@@ -405,7 +417,7 @@ impl Celery {
             let kept = kept.filter_map(|(tag, kept)| Some((tag, kept?)));
             let is_one = |kept: &str| Message::parse(&unpacked(kept)?.0);
             let wanted: Vec<_> = kept.filter(|(_, kept)| is_one(kept).is_some_and(|one| is_wanted(&one))).collect();
-            let back = self.restore(&wanted, &Waiting::Scheduled)?;
+            let (back, _) = self.restore(&wanted, &Waiting::Scheduled, job::now())?;
             (left, restored) = (left + seen - back, restored + back);
         }
     }
@@ -422,33 +434,36 @@ impl Celery {
         Ok(())
     }
 
-    /// Puts messages, each a tag and what `unacked` has, back into their queues, where they are next.
-    fn restore(&self, messages: &[(String, String)], from: &Waiting) -> Result<usize> {
+    /// Puts messages, each a tag and what `unacked` has, back into their queues, where they are next. Returns how many, and
+    /// how many were renewed, since a runner has them or they wait for one.
+    fn restore(&self, messages: &[(String, String)], from: &Waiting, now: Millis) -> Result<(usize, usize)> {
         let mut steps = Vec::new();
         for (tag, kept) in messages {
             let Some((message, exchange, routing_key)) = unpacked(kept) else { continue };
             let priority = Message::parse(&message).map_or(0, |message| message.priority);
             let again = match from {
                 Waiting::Scheduled => message,
-                Waiting::Abandoned(_) => redelivered(&message).unwrap_or(message),
+                Waiting::Abandoned { .. } => redelivered(&message).unwrap_or(message),
             };
             for queue in self.routes(&exchange, &routing_key)? {
                 steps.push((tag, kept.clone(), self.address.key(&queue, self.address.step(priority)), again.clone()));
             }
         }
         if steps.is_empty() {
-            return Ok(0);
+            return Ok((0, 0));
         }
-        let restored = self.link.run(&RESTORE, |cmd| {
+        let answer = self.link.run(&RESTORE, |cmd| {
             match from {
                 Waiting::Scheduled => cmd.arg("scheduled"),
-                Waiting::Abandoned(since) => cmd.arg(seconds(*since)),
+                Waiting::Abandoned { since } => cmd.arg(seconds(*since)),
             };
+            cmd.arg(seconds(now));
             for (tag, kept, key, again) in &steps {
                 cmd.arg(tag).arg(kept).arg(key).arg(again);
             }
         })?;
-        Ok(parsed(restored).unwrap_or_default())
+        let mut counts = list(answer).into_iter().map(|count| parsed(count).unwrap_or_default());
+        Ok((counts.next().unwrap_or_default(), counts.next().unwrap_or_default()))
     }
 
     /// The queues of an exchange and a routing key. The exchange without a name has each queue by its own.

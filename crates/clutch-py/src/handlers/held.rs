@@ -83,6 +83,11 @@ pub trait Client: Send + Sync {
 
     /// Whether no request may follow this one.
     fn is_leaving(&self) -> bool;
+
+    /// Whether nobody takes what the app sends from now on, where whoever sends is to know.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// How a request has ended.

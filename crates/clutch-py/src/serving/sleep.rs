@@ -121,7 +121,9 @@ impl LoopSleep {
             self.sleep(py, &mut ready, left)?;
             let (sources, others) = self.sort(py, &ready)?;
             sources.iter().try_for_each(|callback| self.call(py, callback))?;
-            if !others.is_empty() {
+            // Of a descriptor that nobody has any more, the loop hears nothing, but it turns, as with its own selector: to
+            // sleep on would be to spin.
+            if !others.is_empty() || sources.is_empty() {
                 return self.tell(py, others);
             }
             left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -35,6 +35,8 @@ for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
         call('HINCRBY', p .. 'rescues', tag, 1)
         call('RPUSH', p .. 'failing', tag)
         rescued = rescued + 1
+      else
+        forget(tag)
       end
     end
     if not left then call('SREM', p .. 'orphaned', runner) end

@@ -19,6 +19,7 @@ for nr = 1, #found, 2 do
   local tag, key = found[nr], found[nr + 1]
   if call('HEXISTS', unacked, tag) == 0 then
     call('HDEL', held, tag)
+    forget(tag)
   elseif known[tag] then
     call('ZADD', index, 'XX', now, tag)
     mine[#mine + 1] = tag

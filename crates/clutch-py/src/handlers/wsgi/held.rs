@@ -14,7 +14,7 @@ use super::environ::{put_connection, put_request};
 use super::start_response::{HeadGiven, joined, part_given, python, raised_of, tell_cut, twice};
 use crate::context::in_copy;
 use crate::gil_lock::GilLock;
-use crate::handlers::held::{Client, Content, HeldResponse, Outgoing, Wanted};
+use crate::handlers::held::{Client, Content, HeldResponse, Outgoing, Then, Wanted};
 use crate::handlers::http::{App, misuse, misused};
 use crate::handlers::routes;
 
@@ -110,8 +110,17 @@ impl HeldStartResponse {
             if !bytes.as_bytes().is_empty() {
                 self.put(py, Content::Bytes(bytes), true)?;
             }
+            if self.is_wanted_no_more(py) {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Whether the app is to give no further part: its client has gone, or its response has no end of its own and the worker
+    /// is to end.
+    fn is_wanted_no_more(&self, py: Python<'_>) -> bool {
+        self.client.is_gone() || (self.client.is_leaving() && self.state.lock(py).response.then(true) == Then::Whenever)
     }
 
     /// Sends a part, and the head before the first.
