@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
-use hyper::{HeaderMap, Method, Response};
+use hyper::{HeaderMap, Method, Response, Uri};
 
 use self::classes::Times;
 use self::conversation::{Conversation, PastRequest};
@@ -57,10 +57,14 @@ pub(crate) trait Note: Send {
     fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>, cpu: Option<Duration>);
 }
 
+/// Characters of a path that are shown where somebody looks what runs.
+pub(crate) const PATH_SHOWN_MAX: usize = 200;
+
 /// Account of one request, as far as it has come.
 pub(crate) struct Account {
     figures: Arc<Figures>,
     method: Method,
+    target: Uri,
     /// Number of the route by which the app's framework found what answers.
     route: Option<usize>,
     begun: Instant,
@@ -77,10 +81,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(figures: Arc<Figures>, method: Method) -> Account {
+    pub(crate) fn new(figures: Arc<Figures>, method: Method, target: Uri) -> Account {
         Account {
             figures,
             method,
+            target,
             route: None,
             begun: Instant::now(),
             status: None,
@@ -165,7 +170,11 @@ impl Account {
     /// Nobody has anything to do with it any more.
     pub(crate) fn over(&mut self, now: Instant) {
         self.end = self.figures.seen_as(self.end);
-        let times = Times::of(now.duration_since(self.begun));
+        let after = now.duration_since(self.begun);
+        let times = Times::of(after);
+        if self.end == End::Stopped {
+            self.figures.tell_cut(after, || format!("{} {:.PATH_SHOWN_MAX$}", self.method, self.target.path()));
+        }
         self.figures.ended(self.status, self.end, &times);
         if let Some(route) = self.route {
             self.figures.routes.lock().ended(route, &self.method, self.status, &times);

@@ -136,7 +136,7 @@ impl CallService {
     /// Makes one for each address. Fails when the access log, or another of its files, cannot be opened.
     fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallService>>> {
         let (name, warnings) = (&context.name, &context.warnings);
-        let connections = Arc::new(Connections::new(&config.connection, Figures::of(context))?);
+        let connections = Arc::new(Connections::new(&config.connection, Figures::telling(context))?);
         let tls = config.connection.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let catalog = Arc::new(Catalog::new(&context.pools, config.pools.as_deref()));
         let pools = Some(catalog.names().map(str::to_owned).collect());

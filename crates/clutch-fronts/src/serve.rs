@@ -174,7 +174,7 @@ impl App {
             bytes_max: config.body_bytes_max,
             silence: Duration::from_millis(config.connection.body_timeout_ms),
         };
-        let mut connections = Connections::new(&config.connection, Figures::of(context))?;
+        let mut connections = Connections::new(&config.connection, Figures::telling(context))?;
         connections.limits.requests_max = config.connection_requests_max;
         connections.headers_max = config.headers_max;
         connections.streams_max = config.streams_max;

@@ -113,6 +113,10 @@ pub trait Reply: Send + Sync {
     fn describe(&self, _payload: &Payload) -> Option<String> {
         None
     }
+    /// Returns whether whoever asked has all of its answer, and the code goes on behind that.
+    fn is_over(&self) -> bool {
+        false
+    }
     /// The id of the job that the work is an attempt of, in its store.
     fn job(&self) -> Option<&str> {
         None

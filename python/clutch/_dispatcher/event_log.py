@@ -32,6 +32,8 @@ LEAVES = {
     "stopped": "the pool is shutting down",
 }
 RUNNING_SHOWN_MAX = 10
+GRACE_OVER = "it was told to end, and its grace has passed"
+"""Part of why a worker is killed."""
 
 
 class EventLog:
@@ -82,11 +84,18 @@ def running(event: Event) -> str:
     known = (f"{one['what']} ({named_by(one)}, {seconds(one['seconds'])})" for one in event["running"])
     # Those of connections that it held are short: any of them may be what has killed it.
     found = [printable(text) for text in (*event.get("held", ()), *known)]
+    if not found and not event["served"]:
+        return "; it was starting"
     if not found:
-        return "; it was idle" if event["served"] else "; it was starting"
+        return "; it was shutting down (the app's lifespan, on_stop, atexit)" if is_late(event) else "; it was idle"
     shown = found[:RUNNING_SHOWN_MAX]
     more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
     return f"; it was running {', '.join(shown)}{more}"
+
+
+def is_late(event: Event) -> bool:
+    """Whether a worker without work has not ended when told to."""
+    return GRACE_OVER in event.get("reason", event.get("cause", ""))
 
 
 def seconds(given: float) -> str:
@@ -111,7 +120,8 @@ def gone(event: Event) -> Line:
 
 
 def killed(event: Event) -> Line:
-    return harm(event, True), f"{worker(event)}: sent {event['signal']}: {event['reason']}{running(event)}"
+    level = logging.WARNING if is_late(event) and event["served"] else harm(event, True)
+    return level, f"{worker(event)}: sent {event['signal']}: {event['reason']}{running(event)}"
 
 
 def printable(text: str) -> str:
@@ -190,6 +200,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "worker_killed": killed,
     "worker_gone": gone,
+    "work_cut_off": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{printable(event['what'])} (behind its response) was told to stop after {seconds(event['run_s'])}: "
+            "its worker is to end"
+        ),
+    ),
     "work_poisoned": about_pool(
         logging.ERROR,
         lambda event: (

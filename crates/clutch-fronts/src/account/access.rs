@@ -117,7 +117,8 @@ impl AccessLog {
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
         let out = output(path, &figures.front)?;
-        let mut writer = Writer { path: path.to_owned(), line: line.clone(), out, backlog: backlog.clone() };
+        let (path, figures_too) = (path.to_owned(), figures.clone());
+        let mut writer = Writer { path, line: line.clone(), out, backlog: backlog.clone(), figures: figures_too };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
             writer.run(&records);
@@ -193,6 +194,7 @@ struct Writer {
     line: Arc<Line>,
     out: BufWriter<Box<dyn Write + Send>>,
     backlog: Arc<Backlog>,
+    figures: Arc<Figures>,
 }
 
 impl Writer {
@@ -208,15 +210,24 @@ impl Writer {
             for message in batch.drain(..) {
                 match message {
                     Message::Line(record) => {
-                        let _ = writeln!(self.out, "{}", self.line.of(&record));
+                        self.write(&self.line.of(&record));
                         self.backlog.give_back(record.weight());
                     }
                     Message::Reopen => self.reopen(),
                 }
             }
             self.tell_dropped();
-            // A full disk is no reason to refuse requests.
-            let _ = self.out.flush();
+            // A full disk is no reason to refuse requests. What was made of them waits for room, as far as it fits.
+            if let Err(error) = self.out.flush() {
+                self.figures.unwritten(&self.path, &error);
+            }
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        if let Err(error) = writeln!(self.out, "{line}") {
+            self.figures.dropped_line();
+            self.figures.unwritten(&self.path, &error);
         }
     }
 

@@ -1,11 +1,13 @@
 //! Figures of the connections and requests of one front. Counted without a lock where it happens.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use clutch_host::figures::{Histogram, Labels};
-use clutch_host::{Context, Figure, FigureValue, Member};
+use clutch_host::{Context, Figure, FigureValue, Member, Warnings};
 use clutch_wire::sync::Mutex;
 
 use super::classes::{BOUNDS_S, BUCKETS, CLASSES, Times, class_of};
@@ -77,11 +79,17 @@ pub(crate) struct Figures {
     dropped_lines: AtomicU64,
     /// The grace of a stop is over: what has not ended is cut off by us.
     is_cut: AtomicBool,
+    /// Gets a line for each of those; none: nobody wants to know.
+    warnings: Option<Arc<Warnings>>,
 }
 
 impl Figures {
     pub(crate) fn new(front: &str) -> Arc<Figures> {
-        Arc::new(Figures {
+        Arc::new(Figures::of_front(front, None))
+    }
+
+    fn of_front(front: &str, warnings: Option<Arc<Warnings>>) -> Figures {
+        Figures {
             front: front.into(),
             requests: Default::default(),
             durations: Default::default(),
@@ -96,7 +104,26 @@ impl Figures {
             sent: AtomicU64::default(),
             dropped_lines: AtomicU64::default(),
             is_cut: AtomicBool::default(),
-        })
+            warnings,
+        }
+    }
+
+    /// A request was cut off, so long after it began. `what`: in words.
+    pub(crate) fn tell_cut(&self, after: Duration, what: impl FnOnce() -> String) {
+        let (front, after) = (&self.front, after.as_secs_f64());
+        self.tell("stopped", || format!("{front}: {} was cut off after {after:.1} s: the server stops", what()));
+    }
+
+    /// The access log cannot be written for now.
+    pub(crate) fn unwritten(&self, path: &str, error: &io::Error) {
+        let front = &self.front;
+        self.tell("access_log", || format!("fronts.{front}.access_log '{path}': its lines cannot be written: {error}"));
+    }
+
+    fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) {
+        if let Some(warnings) = &self.warnings {
+            warnings.tell(kind, words);
+        }
     }
 
     pub(crate) fn ended(&self, status: Option<u16>, end: End, times: &Times) {
@@ -163,7 +190,16 @@ impl Figures {
 
     /// Makes the figures of a front, which its plane shows to the end.
     pub(crate) fn of(context: &Context) -> Arc<Figures> {
-        let figures = Figures::new(&context.name);
+        Figures::shown(context, None)
+    }
+
+    /// The same of a front that runs code of others: what a stop cuts off is told.
+    pub(crate) fn telling(context: &Context) -> Arc<Figures> {
+        Figures::shown(context, Some(context.warnings.clone()))
+    }
+
+    fn shown(context: &Context, warnings: Option<Arc<Warnings>>) -> Arc<Figures> {
+        let figures = Arc::new(Figures::of_front(&context.name, warnings));
         context.plane.keep(figures.clone());
         figures
     }

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::underscores::{Taken, Underscores};
 use super::validation::Refused;
+use crate::account::PATH_SHOWN_MAX;
 use crate::app::below;
 use crate::app::forwarded::Forwarded;
 use crate::body::request::{discard, read_on};
@@ -32,9 +33,6 @@ const CRUMB_BYTES: usize = 4 << 10;
 /// Minimum number of bytes that a client has to send within the timeout for silence, while its app waits for the body;
 /// less if that is all. Without a minimum, a byte now and then would hold a slot for as long as one likes.
 const CAME_BYTES_MIN: usize = 1024;
-
-/// Characters of a path that are shown where somebody looks what runs.
-const PATH_SHOWN_MAX: usize = 200;
 
 /// `GET /path`.
 pub(super) fn describe(payload: &Payload) -> Option<String> {

@@ -10,7 +10,7 @@ pub(super) mod batch;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,7 @@ struct Inbound {
     /// CPU time that it has used, in the same way; 0: it is not known.
     cpu_ns: AtomicU64,
     describe: Describe,
+    is_over: AtomicBool,
 }
 
 /// Time that a piece of work waited; kept after its end.
@@ -136,6 +137,10 @@ impl Reply for Inbound {
         (self.describe)(payload)
     }
 
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     fn credit(&self, count: u32) {
         let mut progress = self.progress.lock();
         progress.credit += i64::from(count);
@@ -191,6 +196,7 @@ impl Exchange {
             clock: Mutex::default(),
             queued_ns: AtomicU64::default(),
             cpu_ns: AtomicU64::default(),
+            is_over: AtomicBool::new(false),
             describe,
         });
         let work = Work { notes_queue_time: true, ..work(inbound.clone()) };
@@ -283,6 +289,7 @@ impl Exchange {
     /// the input is not for it any more.
     pub fn answered(&mut self) {
         self.ended = true;
+        self.inbound.is_over.store(true, Ordering::Relaxed);
         let mut progress = self.inbound.progress.lock();
         progress.takes_no_more = true;
         let (sending, held) = (progress.sending.take(), progress.held.take());

@@ -42,6 +42,10 @@ crate::facts! {
     /// Endless work was cut off so that its worker could end.
     "work_drained" INCIDENTS WorkDrained { id: u64 }
 
+    /// Code behind a response was told to stop after this time, so that its worker could end: nobody else hears of it. Of
+    /// requests that a worker holds, their front tells.
+    "work_cut_off" LIVES WorkCutOff { id: u64, what: String, run_s: f64 }
+
     /// A worker died while it ran this work.
     "work_lost" INCIDENTS WorkLost { id: u64, tool: Option<Arc<str>> }
 

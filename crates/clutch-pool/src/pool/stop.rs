@@ -18,7 +18,7 @@ use super::peer::alarm::Parts;
 use super::state::{Action, Event, Hold, StopCause, WorkerKey};
 use crate::link::board::word;
 use crate::link::items::Items;
-use crate::pool::facts::{WorkCancelled, WorkDrained, WorkExpired};
+use crate::pool::facts::{WorkCancelled, WorkCutOff, WorkDrained, WorkExpired};
 use crate::work::{Expired, Outcome, Refusal, Where, WorkId};
 
 /// Maximum time that a caller whose deadline has passed waits for the stacks of its worker.
@@ -131,15 +131,20 @@ impl Core {
         }
     }
 
-    /// Endless work was told that its worker is to end, and has not ended by itself.
+    /// A worker is to end: endless work was told so before, and has not ended by itself, and all other work had its time.
     pub(super) fn cut_off(&mut self, work: OnLink, actions: &mut Vec<Action<Box<Entry>>>, effects: &mut Effects) {
         if self.take_back(work, actions) {
             return;
         }
-        let counts = u64::from(self.is_counted(work.id));
+        let (id, counts) = (work.id, u64::from(self.is_counted(work.id)));
+        let behind = self.machine.body(id).filter(|entry| entry.work.reply.is_over());
+        let (what, run_s) = (behind.map(|entry| self.functions.describe(entry)), self.ran(work).as_secs_f64());
         if self.give_up(work, StopCause::Drained, effects) {
             self.noted.tally.drained += counts;
-            self.telemetry.emit(|| WorkDrained { id: work.id });
+            match what {
+                Some(what) => self.telemetry.emit(|| WorkCutOff { id, what, run_s }),
+                None => self.telemetry.emit(|| WorkDrained { id }),
+            }
         }
     }
 

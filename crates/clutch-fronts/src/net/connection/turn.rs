@@ -38,7 +38,7 @@ impl Turn {
         if is_last {
             watch.spent.notify_one();
         }
-        let account = Mutex::new(Account::new(watch.figures.clone(), request.method().clone()));
+        let account = Mutex::new(Account::new(watch.figures.clone(), request.method().clone(), request.uri().clone()));
         Arc::new(Turn { watch: watch.clone(), key, is_http2, is_last: is_last && !is_http2, account })
     }
 
