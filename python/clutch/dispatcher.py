@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 POOLS_SHOWN_MAX = 10
 """Maximum number of pools that the start line of a front names."""
 
+SLOW_START_SECONDS = 10.0
+"""Of a pool that is not ready by then it is told that it is still starting."""
+
 LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
@@ -358,7 +361,7 @@ class Dispatcher:
         code is being written it is told by the log, and may be mended.
         """
         try:
-            self.pools[spec.name].wait_ready(spec.core["workers_min"])
+            self._wait_ready(spec)
         except ClutchError as error:
             self._not_ready(spec, error)
         else:
@@ -374,6 +377,16 @@ class Dispatcher:
             for warning in unknown_tools(self.config, spec.name, image.get("tools")):
                 logs.log.warning("%s", warning)
             self._ready(spec.name)
+
+    def _wait_ready(self, spec: PoolSpec) -> None:
+        pool, wanted = self.pools[spec.name], spec.core["workers_min"]
+        try:
+            pool.wait_ready(wanted, SLOW_START_SECONDS)
+        except TimeoutError:
+            where = f"`clutch stack {spec.name}` shows where"
+            what = f"still starting after {SLOW_START_SECONDS:.0f} s (imports, on_start, the app's lifespan): {where}"
+            logs.info(f"pool {spec.name}: {what}", pool=spec.name)
+            pool.wait_ready(wanted)
 
     def _not_ready(self, spec: PoolSpec, error: ClutchError) -> None:
         if self._is_stopping or self.config.development:  # the next save may mend it, and the log tells what is wrong

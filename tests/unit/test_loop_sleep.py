@@ -85,7 +85,7 @@ def serve(loop: Loop, one: socket.socket, callback: Callable[[], object]) -> Non
 def test_what_nobody_waits_for_any_more_lets_the_loop_turn(
     loop: Loop, pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    """A descriptor that was closed before the loop forgot it, of whose socket somebody has a copy: it stays readable."""
+    """A descriptor was closed before the loop forgot it, and somebody has a copy of its socket: it stays readable."""
     loop.selector.register(pair[0], selectors.EVENT_READ)
     copy, closed = pair[0].dup(), pair[0].fileno()
     with copy:
@@ -93,7 +93,6 @@ def test_what_nobody_waits_for_any_more_lets_the_loop_turn(
         loop.selector.unregister(closed)
         pair[1].send(b"x")
         assert [list(loop.sleep.select(TIMEOUT_SECONDS)) for _ in range(3)] == [[], [], []]
-
 
 
 def test_a_sleep_is_ended_once(loop: Loop) -> None:

@@ -10,6 +10,8 @@ from benches.hostile.clients import Crowd, answers, connect, get, ticks
 _PATIENCE = 1.5
 """Less than head_timeout, which ends some of the idle connections."""
 
+_ADMIN = ("--set", "fronts.admin.bind=127.0.0.1:{admin}")
+
 
 def slowloris(target: Target) -> str:
     """Heads that never end, a line a second."""
@@ -95,6 +97,6 @@ ATTACKS = [
     Attack(
         "beyond connections_max", beyond_connections_max, Bounds(failed_max=1_000), options={"connections_max": "200"}
     ),
-    Attack("out of descriptors", out_of_descriptors, Bounds(failed_max=1_000), descriptors_max=256, seconds=8, quick=True),
-    Attack("metrics unread", admin_unread, flags=("--set", "fronts.admin.bind=127.0.0.1:{admin}"), quick=True),
+    Attack("out of descriptors", out_of_descriptors, Bounds(failed_max=1_000), descriptors_max=256, quick=True),
+    Attack("metrics unread", admin_unread, flags=_ADMIN, quick=True),
 ]

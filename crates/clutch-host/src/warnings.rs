@@ -8,6 +8,9 @@ use clutch_wire::sync::{Condvar, Mutex};
 /// Time in which each kind is told at most once; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Of those that are only counted, so many are looked at for other words than the first has.
+const OTHERS_MAX: usize = 3;
+
 /// Warnings that wait to be fetched.
 const KEPT_MAX: usize = 100;
 
@@ -15,29 +18,32 @@ const KEPT_MAX: usize = 100;
 #[derive(Debug, Default)]
 struct Rates(BTreeMap<&'static str, Told>);
 
-/// One kind: when one was told last, its first line, and how many were not since.
+/// One kind: when one was told last, its first line, how many were not since, and what some of them would have said.
 #[derive(Debug)]
 struct Told {
     at: Instant,
     line: String,
     untold: u64,
+    others: Vec<String>,
 }
 
 impl Rates {
-    /// Whether one more may be told; else it is counted.
-    fn admit(&mut self, kind: &'static str, now: Instant) -> bool {
-        match self.0.get_mut(kind) {
-            Some(told) if now.saturating_duration_since(told.at) < INTERVAL => {
-                told.untold += 1;
-                false
+    /// Gives the words back if they may be told; else one more is counted.
+    fn admit<W: FnOnce() -> String>(&mut self, kind: &'static str, words: W, now: Instant) -> Option<W> {
+        let is_young = |told: &&mut Told| now.saturating_duration_since(told.at) < INTERVAL;
+        let Some(told) = self.0.get_mut(kind).filter(is_young) else { return Some(words) };
+        told.untold += 1;
+        if told.untold <= OTHERS_MAX as u64 {
+            let line = first_line(&words());
+            if line != told.line && !told.others.contains(&line) {
+                told.others.push(line);
             }
-            _ => true,
         }
+        None
     }
 
     fn told(&mut self, kind: &'static str, words: &str, now: Instant) {
-        let line = words.lines().next().unwrap_or_default().to_owned();
-        self.0.insert(kind, Told { at: now, line, untold: 0 });
+        self.0.insert(kind, Told { at: now, line: first_line(words), untold: 0, others: Vec::new() });
     }
 
     /// When the next number of those that were not told is due.
@@ -48,8 +54,18 @@ impl Rates {
     /// Tells how many more there were, of kinds whose interval is over.
     fn take_due(&mut self, now: Instant) -> Vec<String> {
         let due = self.0.values_mut().filter(|told| told.untold > 0 && told.at + INTERVAL <= now);
-        due.map(|told| format!("{} more like it: {}", std::mem::take(&mut told.untold), told.line)).collect()
+        due.map(|told| {
+            let (count, others) = (std::mem::take(&mut told.untold), std::mem::take(&mut told.others));
+            let what = if others.is_empty() { told.line.clone() } else { others.join(", ") };
+            let more = if others.is_empty() || others.len() as u64 == count { "" } else { ", …" };
+            format!("{count} more like it: {what}{more}")
+        })
+        .collect()
     }
+}
+
+fn first_line(words: &str) -> String {
+    words.lines().next().unwrap_or_default().to_owned()
 }
 
 #[derive(Debug, Default)]
@@ -67,18 +83,18 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Tells a warning, whose words are made only if it is told. Returns whether it is.
+    /// Tells a warning, whose words are made only if they are told. Returns whether it is told by itself.
     pub fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
         let (mut queue, now) = (self.queue.lock(), Instant::now());
         self.take_due(&mut queue, now);
         let was_due_at = queue.rates.due_at();
-        if !queue.rates.admit(kind, now) {
+        let Some(words) = queue.rates.admit(kind, words, now) else {
             // Its reader waits until the number is due.
             if queue.rates.due_at() != was_due_at {
                 self.changed.notify_one();
             }
             return false;
-        }
+        };
         if queue.waiting.len() >= KEPT_MAX {
             return false;
         }
@@ -140,15 +156,32 @@ mod tests {
     #[test]
     fn a_kind_is_told_once_in_an_interval_and_the_others_are_counted() {
         let (start, mut rates) = (Instant::now(), Rates::default());
-        assert!(rates.admit("full", start));
+        let admits =
+            |rates: &mut Rates, kind, after| rates.admit(kind, || "it is full".to_owned(), start + after).is_some();
+        assert!(admits(&mut rates, "full", Duration::ZERO));
         rates.told("full", "it is full\nin detail", start);
-        assert!(!rates.admit("full", start + INTERVAL / 2));
-        assert!(rates.admit("lost", start + INTERVAL / 2));
-        assert!(!rates.admit("full", start + INTERVAL / 2));
+        assert!(!admits(&mut rates, "full", INTERVAL / 2));
+        assert!(admits(&mut rates, "lost", INTERVAL / 2));
+        assert!(!admits(&mut rates, "full", INTERVAL / 2));
         assert_eq!((rates.due_at(), rates.take_due(start + INTERVAL / 2)), (Some(start + INTERVAL), Vec::new()));
         assert_eq!(rates.take_due(start + INTERVAL), ["2 more like it: it is full"]);
-        assert!(rates.admit("full", start + INTERVAL));
+        assert!(admits(&mut rates, "full", INTERVAL));
         assert_eq!(rates.due_at(), None);
+    }
+
+    #[test]
+    fn what_others_would_have_said_is_told_of_some() {
+        let told = |count: usize| {
+            let (start, mut rates) = (Instant::now(), Rates::default());
+            rates.told("cut", "/0 was cut off", start);
+            for nr in 1..=count {
+                assert!(rates.admit("cut", || format!("/{nr} was cut off\nat"), start).is_none());
+            }
+            rates.take_due(start + INTERVAL)
+        };
+        assert_eq!(told(1), ["1 more like it: /1 was cut off"]);
+        assert_eq!(told(2), ["2 more like it: /1 was cut off, /2 was cut off"]);
+        assert_eq!(told(9), ["9 more like it: /1 was cut off, /2 was cut off, /3 was cut off, …"]);
     }
 
     #[test]

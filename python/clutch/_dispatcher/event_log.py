@@ -63,8 +63,14 @@ class EventLog:
             if name in LINES and (name != "pool_failing" or is_known):
                 level, message = LINES[name](event)
                 if not is_known:
-                    message = message.partition("\n")[0]
+                    message = beginning(message)
                 logs.log.log(level, "%s", message, extra={"fields": fields_of(event)})
+
+
+def beginning(message: str) -> str:
+    """Returns its first line, whose brackets are closed."""
+    line, _, rest = message.partition("\n")
+    return f"{line} …)" if rest and line.count("(") > line.count(")") else line
 
 
 def fields_of(event: Event) -> Event:

@@ -355,3 +355,17 @@ def test_a_stop_lets_one_end_within_its_grace(tmp_path: Path, rendezvous: Rendez
             else:
                 guest.wait_gone()
             assert serving.wait() == 0
+
+
+def test_a_stop_tells_what_it_cuts_off_of_requests_that_are_dispatched(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    flags = ["-b", ANY_PORT, "--dispatch", "request", "--graceful-timeout", "1"]
+    with Serving(tmp_path, *ASGI, *flags) as serving, client(serving) as behind, client(serving) as asking:
+        assert ask(behind, f"/behind?port={rendezvous.port}") == (200, b"done")
+        asking.request("GET", f"/waits?port={rendezvous.port}")
+        rendezvous.guests(2)
+        serving.terminate()
+        assert serving.wait() == 0
+        log = serving.err.wait_end()
+    assert len(re.findall(r"WARNING serve: GET /waits was cut off after .* s: the server stops", log)) == 1
+    assert len(re.findall(r"WARNING pool web: GET /behind \(behind its response\) was told to stop after", log)) == 1
+    assert "SIGTERM: it was told" not in log

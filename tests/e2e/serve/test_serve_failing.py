@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from support.clutch_process import Answer, answer, clutch, soon
+from support.rendezvous import Rendezvous
 from support.serve_process import ANY_PORT, Serving
 
 APP = """
@@ -31,6 +33,19 @@ async def app(scope, receive, send):
         return
     await send({{"type": "http.response.start", "status": 200, "headers": []}})
     await send({{"type": "http.response.body", "body": b"well"}})
+"""
+
+# Until it is let go.
+STARTS_LATE = """
+from support.rendezvous import meet_async
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await meet_async({port})
+        await send({{"type": "lifespan.startup.complete"}})
+        await receive()
+        await send({{"type": "lifespan.shutdown.complete"}})
 """
 
 # As frameworks do it: the traceback is the reason, and the exception goes on.
@@ -112,3 +127,31 @@ def test_why_an_app_never_started_is_told_once(tmp_path: Path, app: str, lifespa
     assert told.count("Traceback (most recent call last)") == 1, told
     assert "LifespanFailed" not in told
     assert why in told
+
+
+def test_an_app_that_starts_late_is_told_of(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    (tmp_path / "late.py").write_text(STARTS_LATE.format(port=rendezvous.port))
+    with Serving(tmp_path, "late:app", "-b", ANY_PORT, "-w", "1") as serving:
+        guest = rendezvous.guest()
+        serving.err.wait(r"pool web: still starting after 10 s .*`clutch stack web` shows where")
+        guest.let_go()
+        serving.wait_ready("web")
+
+
+def test_an_access_log_on_a_full_disk_is_told_of_and_its_lines_are_counted(tmp_path: Path) -> None:
+    flags = ["-b", ANY_PORT, "-w", "1", "--access-logfile", "/dev/full", "--set", f"fronts.admin.bind={ANY_PORT}"]
+    (tmp_path / "well").touch()
+    (tmp_path / "app.py").write_text(APP.format(fails_to_import=False))
+    with Serving(tmp_path, "app:app", *flags) as serving:
+        serving.wait_ready("web")
+        # More than is kept for when there is room again.
+        long = "/?" + "x" * 4000
+        soon(lambda: serving.get(long).status == 200 and dropped(serving) > 0)
+        serving.err.wait(r"WARNING fronts.serve.access_log '/dev/full': its lines cannot be written: No space left")
+
+
+def dropped(serving: Serving) -> int:
+    connection = http.client.HTTPConnection(serving.err.wait(r"admin: http://(\S+)")[1], timeout=30)
+    connection.request("GET", "/metrics")
+    found = re.search(r"^clutch_http_access_log_dropped_total\{.*\} (\d+)", answer(connection).body.decode(), re.M)
+    return int(found[1]) if found else 0

@@ -156,9 +156,10 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
     if environ["PATH_INFO"] == "/large-part":
         start_response("200 OK", [("Content-Length", str(LARGE))])
         return iter([b"x" * LARGE])
-    if environ["PATH_INFO"] == "/events":
-        start_response("200 OK", [("Content-Type", "text/event-stream")])
-        return endless(int(query["port"]))
+    if environ["PATH_INFO"] in STREAMS:
+        kind, made = STREAMS[environ["PATH_INFO"]]
+        start_response("200 OK", [("Content-Type", kind)])
+        return made(int(query["port"]))
     start_response("200 OK", [("Content-Type", "text/plain")])
     match environ["PATH_INFO"]:
         case "/ready":
@@ -166,10 +167,6 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
         case "/blocks":
             meet(int(query["port"]))
             return [b"blocked"]
-        case "/parts":
-            return parts(int(query["port"]))
-        case "/endless":
-            return endless(int(query["port"]))
         case "/large":
             return [b"x" * LARGE]
         case "/medium":
@@ -197,3 +194,10 @@ def endless(port: int) -> Iterator[bytes]:
             time.sleep(0.01)
     finally:
         meet(port, "closed")
+
+
+STREAMS = {
+    "/parts": ("text/plain", parts),
+    "/endless": ("text/plain", endless),
+    "/events": ("text/event-stream", endless),
+}

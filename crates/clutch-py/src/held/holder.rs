@@ -124,6 +124,8 @@ impl Shared {
             let of = |token: &u64| Some((connections.get(&(*token as u32))?.clone(), *token & ENDED != 0));
             tokens.iter().filter(|token| **token != CHANNEL).filter_map(of).collect()
         };
+        // The code of a request may take long, and its worker may die of it.
+        self.channel.flush_when_due();
         let sends = !self.will_send.swap(true, Ordering::Relaxed);
         let told = if is_told { self.read_channel(py) } else { Ok(()) };
         let mut arena = std::mem::take(&mut *self.arena.lock());
