@@ -39,7 +39,7 @@ crate::facts! {
     /// A caller or an operator has cancelled a piece of work.
     "work_cancelled" INCIDENTS WorkCancelled { id: u64 }
 
-    /// Endless work was cut off so that its worker could end.
+    /// Work was cut off so that its worker could end.
     "work_drained" INCIDENTS WorkDrained { id: u64 }
 
     /// Code behind a response was told to stop after this time, so that its worker could end: nobody else hears of it. Of

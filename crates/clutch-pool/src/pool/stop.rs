@@ -137,14 +137,13 @@ impl Core {
             return;
         }
         let (id, counts) = (work.id, u64::from(self.is_counted(work.id)));
-        let behind = self.machine.body(id).filter(|entry| entry.work.reply.is_over());
+        let ends = self.machine.request(id).is_some_and(|request| !request.endless);
+        let behind = self.machine.body(id).filter(|entry| ends && entry.work.reply.is_over());
         let (what, run_s) = (behind.map(|entry| self.functions.describe(entry)), self.ran(work).as_secs_f64());
         if self.give_up(work, StopCause::Drained, effects) {
             self.noted.tally.drained += counts;
-            match what {
-                Some(what) => self.telemetry.emit(|| WorkCutOff { id, what, run_s }),
-                None => self.telemetry.emit(|| WorkDrained { id }),
-            }
+            self.telemetry.emit(|| WorkDrained { id });
+            what.into_iter().for_each(|what| self.telemetry.emit(|| WorkCutOff { id, what, run_s }));
         }
     }
 
