@@ -70,7 +70,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
 
         from_spec = classmethod(lambda kind, spec: kind(spec))
 
-        def wait_ready(self, workers: int) -> None:
+        def wait_ready(self, workers: int, timeout: float | None = None) -> None:
             scene.events.append(f"{self.name} {workers} ready")
             scene.when_ready_of.get(self.name, scene.when_ready)()
 
