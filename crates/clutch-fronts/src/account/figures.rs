@@ -79,7 +79,7 @@ pub(crate) struct Figures {
     dropped_lines: AtomicU64,
     /// The grace of a stop is over: what has not ended is cut off by us.
     is_cut: AtomicBool,
-    /// Gets a line for each of those; none: nobody wants to know.
+    /// Gets a line for each of those, and of an access log that cannot be written; none: nobody wants to know.
     warnings: Option<Arc<Warnings>>,
 }
 
