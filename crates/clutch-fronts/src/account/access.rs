@@ -117,8 +117,13 @@ impl AccessLog {
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
         let out = output(path, &figures.front)?;
-        let (path, figures_too) = (path.to_owned(), figures.clone());
-        let mut writer = Writer { path, line: line.clone(), out, backlog: backlog.clone(), figures: figures_too };
+        let mut writer = Writer {
+            path: path.to_owned(),
+            line: line.clone(),
+            out,
+            backlog: backlog.clone(),
+            figures: figures.clone(),
+        };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
             writer.run(&records);

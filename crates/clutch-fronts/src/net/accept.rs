@@ -328,12 +328,16 @@ async fn refuse<S: Service>(
             front.turned_away(stream.client, shortage);
             if came.is_none() && front.is_plain() {
                 let refusal = front.refusal(shortage);
+                let given_up = async {
+                    if !is_pressed {
+                        refusals.pressed.notified().await;
+                    }
+                };
                 tokio::select! {
                     biased;
                     // Its first step tells the client.
                     () = turn_away(stream.io, &refusal) => {}
-                    () = refusals.pressed.notified(), if !is_pressed => {}
-                    () = std::future::ready(()), if is_pressed => {}
+                    () = given_up => {}
                 }
             }
         }

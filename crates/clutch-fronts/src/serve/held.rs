@@ -305,10 +305,8 @@ impl Drop for HeldConnection<'_> {
             let asked = asked.with(self.life.bytes());
             self.connection.tell_end(&asked, status.map(Status::Begun), End::Stopped, after);
             let app = self.connection.app;
-            app.warnings.tell("stopped", || {
-                let what = request::describe_beginning(&asked, &app.config.root_path);
-                format!("{}: {what} was cut off after {:.1} s: the server stops", app.name(), after.as_secs_f64())
-            });
+            let what = || request::describe_beginning(&asked, &app.config.root_path);
+            app.connections.figures.tell_cut(after, what);
         }
     }
 }

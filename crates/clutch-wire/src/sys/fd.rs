@@ -6,14 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::EventfdFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType,
 };
 use rustix::process::{Resource, Rlimit};
-
-use super::poll::timespec;
 
 /// Most descriptors received by one call; more than any frame carries.
 const DESCRIPTORS_MAX: usize = 16;
@@ -92,12 +90,6 @@ pub fn hang_up(socket: BorrowedFd<'_>) {
 pub fn end_writing(socket: BorrowedFd<'_>) {
     // The peer may have ended it already.
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-}
-
-/// Tells whether nothing goes either way on a connection any more: the other end takes nothing that is sent.
-pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut asked = [PollFd::new(&socket, PollFlags::empty())];
-    rustix::event::poll(&mut asked, Some(&timespec(Duration::ZERO))).is_ok_and(|count| count > 0)
 }
 
 /// Tells whether the other end has closed a connection, or broken it, and left nothing to read.

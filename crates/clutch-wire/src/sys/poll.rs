@@ -42,6 +42,12 @@ pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Tells whether nothing goes either way on a connection any more: the other end takes nothing that is sent.
+pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(&socket, PollFlags::empty())];
+    rustix::event::poll(&mut polled, Some(&timespec(Duration::ZERO))).is_ok_and(|count| count > 0)
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC, the same in all processes of this machine.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
