@@ -383,7 +383,7 @@ class Dispatcher:
         try:
             pool.wait_ready(wanted, SLOW_START_SECONDS)
         except TimeoutError:
-            where = f"`clutch stack {spec.name}` shows where"
+            where = f"`clutch stack {spec.name}` shows where, unless a coroutine waits"
             what = f"still starting after {SLOW_START_SECONDS:.0f} s (imports, on_start, the app's lifespan): {where}"
             logs.info(f"pool {spec.name}: {what}", pool=spec.name)
             pool.wait_ready(wanted)

@@ -133,7 +133,8 @@ def test_an_app_that_starts_late_is_told_of(tmp_path: Path, rendezvous: Rendezvo
     (tmp_path / "late.py").write_text(STARTS_LATE.format(port=rendezvous.port))
     with Serving(tmp_path, "late:app", "-b", ANY_PORT, "-w", "1") as serving:
         guest = rendezvous.guest()
-        serving.err.wait(r"pool web: still starting after 10 s .*`clutch stack web` shows where")
+        told = "`clutch stack web` shows where, unless a coroutine waits"
+        serving.err.wait(rf"pool web: still starting after 10 s .*{told}")
         guest.let_go()
         serving.wait_ready("web")
 
