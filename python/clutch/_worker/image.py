@@ -6,6 +6,7 @@ Used by the zygote, and by workers that import for themselves (`preload = false`
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import inspect
 import logging
@@ -62,6 +63,8 @@ class Image:
         self.launch = launch
         self.options: dict[str, Any] = launch["launch"]
         self.shape: dict[str, Any] = launch["shape"]
+        self.collects_at = gc.get_threshold()
+        """Before the target, which may set others."""
         self.imported = False
         self.module: types.ModuleType | None = None
         self.found: Any = None

@@ -200,6 +200,7 @@ def load_profile(image: Image) -> Profile:
             "served": image.app,
             "loop": image.options.get("loop", "auto"),
             "tasks_given": image.options.get("tasks_given", False),
+            "collects_at": image.collects_at,
         }
     )
 

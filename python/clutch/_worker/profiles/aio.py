@@ -33,6 +33,7 @@ from clutch._worker.profiles.base import (
     show,
 )
 from clutch._worker.profiles.blocking import allow_threads, threads_for
+from clutch._worker.profiles.collector import Thresholds, spare
 from clutch._worker.profiles.loop_sleep import sleep_of
 from clutch.errors import ConfigError
 
@@ -50,13 +51,14 @@ CUT_SHOWN_MAX = 5
 
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int, served: Served | None, blocking: int, loop: str) -> None:
-        """`blocking`: threads of each loop for code that blocks. `loop`: the library that the loops are of."""
-        self.threads = threads
-        self.tasks = tasks
-        self.blocking = blocking
-        self.new_loop = loop_factory(loop)
-        self.served = served
+    def __init__(self, shape: dict[str, Any]) -> None:
+        self.threads: int = max(1, shape["threads"])
+        self.tasks: int = shape["tasks"]
+        self.blocking: int = threads_for(self.tasks, shape["tasks_given"])
+        """Threads of each loop for code that blocks."""
+        self.new_loop = loop_factory(shape["loop"])
+        self.collects_at: Thresholds = shape["collects_at"]
+        self.served: Served | None = shape["served"]
         self.first: Loop | None = None
 
     def is_held_up(self) -> bool | None:
@@ -124,6 +126,7 @@ class Loop:
         self.first = first or self
         self.others: list[Loop] = []
         self.tasks = profile.tasks
+        self.collects_at = profile.collects_at
         self.blocking = profile.blocking
         self.is_only = profile.threads == 1
         self.running: set[asyncio.Task[None]] = set()
@@ -164,6 +167,7 @@ class Loop:
             # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
             os.set_blocking(self.link.fileno(), True)
             if ready is not None:
+                spare(self.loop, self.collects_at)
                 self.link.on_cancel(self._cancel)
                 self.link.on_stacks(self._stacks)
                 if self.is_only and self._starts_eagerly():
@@ -564,5 +568,4 @@ def is_async_function(function: Any) -> bool:
 
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
-    blocking = threads_for(shape["tasks"], shape.get("tasks_given", False))
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"], blocking, shape.get("loop", "auto"))
+    return AsyncProfile(shape)
