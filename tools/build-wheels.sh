@@ -6,7 +6,8 @@
 #                                      series given that is one of them
 #
 # MATURIN is the maturin to use, from an environment that has ziglang: zig links against an old glibc, so that no
-# container is needed. Set STRICT=1 to fail where a series is not installed.
+# container is needed. Set STRICT=1 to fail where a series is not installed. TRAINERS: Pythons that train the build first
+# (tools/train.sh); without any it is not trained.
 # Exit 1: a build failed, or an interpreter is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +33,12 @@ done
 # A folder of its own: zig's objects and the system linker's are not to be mixed. The profile strips.
 export PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target/wheels
 build() { "$MATURIN" build --release --zig --compatibility "$platform" --out dist "$@"; }
+if [ -n "${TRAINERS:-}" ]; then
+    counts=$PWD/target/counts/wheels.profdata
+    # shellcheck disable=SC2086 # several words
+    tools/train.sh "$counts" $TRAINERS -- --zig --compatibility "$platform"
+    export RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$counts"
+fi
 build --interpreter "${interpreters[@]}"
 [ -n "$stable" ] || exit 0
 if [ -n "$by" ]; then

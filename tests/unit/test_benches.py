@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from benches import __main__ as launcher
-from benches import playing, shown, suite
+from benches import playing, shown, suite, training
 from benches.suite import ALONE, BEST, FULL, QUICK, Line, Row, Taken, faster, judge, more, within
 
 from clutch.lab.load import Figures, Load
@@ -115,3 +115,12 @@ def test_contenders_of_a_row_have_names_of_their_own() -> None:
             names = [one.name for one in (*row.ours, *row.others)]
             names += [peer if isinstance(peer, str) else peer.name for peer in row.peers]
             assert len(names) == len(set(names)), name
+
+
+def test_the_training_of_builds_knows_rows_of_each_suite() -> None:
+    for one, wanted in training.ROWS.items():
+        names = list(one.rows(QUICK))
+        unknown = [word for word in wanted if not any(name.startswith(word) for name in names)]
+        # The rows over Redis are there where one can be started.
+        assert unknown == ([] if "redis" not in names else ["drain", "enqueue"])
+    assert {"websocket", "a body to the app", "calls, async 1×16"} <= {name for name, _ in training.contenders()}
