@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::codec::{Codec, Form};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;

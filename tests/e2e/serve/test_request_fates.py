@@ -253,3 +253,56 @@ def test_a_client_that_gives_up_in_the_queue_is_counted(tmp_path: Path, rendezvo
             assert serving.pool()["queued"] == 0
             guest.let_go()
             assert status(running.recv(1 << 16)) == 200
+
+
+FAILING = """
+import os
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    ways = scope["path"]
+    if ways == "/raises":
+        raise LookupError(ways)
+    if ways == "/gone":
+        os._exit(3)
+    if ways == "/none":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"part", "more_body": True})
+    if ways == "/breaks-off":
+        raise LookupError(ways)
+    await send({"type": "http.response.body"})
+
+def wsgi(environ, start_response):
+    ways = environ["PATH_INFO"]
+    if ways == "/raises":
+        raise LookupError(ways)
+    if ways == "/gone":
+        os._exit(3)
+    if ways != "/none":
+        start_response("200 OK", [])
+    return parts(ways) if ways != "/whole" else [b"whole"]
+
+def parts(ways):
+    yield b"part"
+    raise LookupError(ways)
+"""
+
+
+COUNTED = {"/whole": (1, 0), "/raises": (2, 1), "/none": (3, 2), "/breaks-off": (4, 3), "/gone": (4, 4)}
+"""After each: what is done and what has failed."""
+
+
+@pytest.mark.parametrize("app", ["app", "wsgi"])
+@pytest.mark.parametrize("dispatch", ["connection", "request"])
+def test_requests_that_fail_are_counted(tmp_path: Path, app: str, dispatch: str) -> None:
+    """What its worker has answered is done, and failed if that was no response of the app's."""
+    (tmp_path / "failing.py").write_text(FAILING)
+    with Serving(tmp_path, f"failing:{app}", "-b", ANY_PORT, "-w", "1", "--dispatch", dispatch) as serving:
+        serving.wait_ready("web")
+        for way, counted in COUNTED.items():
+            with Served(serving, logs=False).client() as client:
+                client.sendall(f"GET {way} HTTP/1.1\r\n{HOST}Connection: close\r\n\r\n".encode())
+                rest(client)
+            soon(lambda: (serving.pool()["done"], serving.pool()["failed"]) == counted)  # noqa: B023

@@ -101,7 +101,7 @@ impl Records {
 
     fn end_of(&self, told: ToldEnd) -> End {
         match told {
-            ToldEnd::Whole => End::Whole,
+            ToldEnd::Whole | ToldEnd::Failed => End::Whole,
             ToldEnd::BrokenOff => End::BrokenOff,
             ToldEnd::ClientGone => self.figures.seen_as(End::ClientGone),
         }

@@ -186,8 +186,7 @@ impl Holders {
             }
         }
         while is_open && self.read(&holder) == Channel::Full {}
-        let lost = holder.settle();
-        let served = Served { calls: lost, failed: lost, ..Served::default() };
+        let served = Served { lost: holder.settle(), ..Served::default() };
         self.count(&holder, served);
         self.forget(&holder);
     }
@@ -199,7 +198,7 @@ impl Holders {
                 // The pool hears of its end by the link.
                 if !told.adopted {
                     served.calls += 1;
-                    served.failed += u64::from(told.end == ToldEnd::BrokenOff);
+                    served.failed += u64::from(matches!(told.end, ToldEnd::BrokenOff | ToldEnd::Failed));
                     served.run += Duration::from_micros(told.after_us);
                 }
                 self.records.hear(told, whose.peer.as_ref(), whose.cut);

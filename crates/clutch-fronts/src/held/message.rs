@@ -130,6 +130,8 @@ pub enum ToldEnd {
     BrokenOff = 1,
     /// The client left, or was too slow.
     ClientGone = 2,
+    /// The app has made none, and its client had the words for that.
+    Failed = 3,
 }
 
 mod kind {
@@ -293,6 +295,7 @@ impl<'a> Told<'a> {
             end: match end & !ADOPTED {
                 0 => ToldEnd::Whole,
                 1 => ToldEnd::BrokenOff,
+                3 => ToldEnd::Failed,
                 _ => ToldEnd::ClientGone,
             },
             method: reader.text()?,

@@ -16,7 +16,9 @@ pub struct Served {
     pub calls: u64,
     /// Those of them without a value.
     pub failed: u64,
-    /// In all of them together.
+    /// Others, which have ended with the worker.
+    pub lost: u64,
+    /// In all calls together.
     pub run: Duration,
 }
 
@@ -57,7 +59,7 @@ impl Pool {
     /// Counts calls that a worker has ended by itself, as if it had been sent them. Tell many at a time: each takes the
     /// pool's lock. Of a worker that is gone they count in the pool's totals.
     pub fn served(&self, worker: WorkerKey, served: Served) {
-        if served.calls > 0 {
+        if served.calls > 0 || served.lost > 0 {
             self.transact(|core, now, actions| core.served(worker, served, now, actions));
         }
     }
@@ -88,8 +90,8 @@ impl Core {
     }
 
     fn served(&mut self, worker: WorkerKey, served: Served, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
-        let Served { calls, failed, run } = served;
-        self.noted.tally.note_served(calls, failed);
+        self.noted.tally.note_served(served);
+        let Served { calls, run, .. } = served;
         match self.peers.get_mut(&worker) {
             Some(peer) => peer.life.has_run(run),
             None => self.noted.past.has_run(run),

@@ -45,8 +45,8 @@ fn calls_that_a_worker_took_by_itself_count_as_those_that_it_was_sent() {
     let call = worker.next_call();
     worker.result(&call, "1");
     stage.driver.on_ready(u64::from(worker.key));
-    stage.pool.served(worker.key, Served { calls: 40, failed: 3, run: 2 * MS });
-    stage.pool.served(worker.key, Served { calls: 0, failed: 0, run: MS });
+    stage.pool.served(worker.key, Served { calls: 40, failed: 3, lost: 0, run: 2 * MS });
+    stage.pool.served(worker.key, Served { calls: 0, failed: 0, lost: 0, run: MS });
     let stats = stage.pool.stats();
     assert_eq!((stats.done, stats.failed, stats.workers[0].calls, stats.sent), (41, 3, 41, 0));
     assert_eq!(stage.pool.insights().slowest.len(), 1, "nothing is known of a single one");
@@ -58,7 +58,7 @@ fn calls_that_a_worker_took_by_itself_count_as_those_that_it_was_sent() {
 fn a_worker_that_has_served_the_calls_that_it_may_have_is_replaced() {
     let stage = Stage::undriven(config("api"));
     let worker = worker(&stage, 1, Some(10));
-    let served = |calls| stage.pool.served(worker.key, Served { calls, failed: 0, run: MS });
+    let served = |calls| stage.pool.served(worker.key, Served { calls, failed: 0, lost: 0, run: MS });
     served(7);
     assert!(told(&stage, worker.key).is_empty());
     served(2);
@@ -81,9 +81,9 @@ fn calls_of_a_worker_that_is_gone_count_in_the_totals_of_its_pool() {
     }
     stage.driver.worker_gone(gone.key, lost(), false);
     let before = stage.pool.insights().spent;
-    stage.pool.served(gone.key, Served { calls: 20, failed: 1, run: 2 * MS });
+    stage.pool.served(gone.key, Served { calls: 20, failed: 1, lost: 2, run: 2 * MS });
     let (stats, after) = (stage.pool.stats(), stage.pool.insights().spent);
-    assert_eq!((stats.done, stats.failed), (20, 1));
+    assert_eq!((stats.done, stats.failed), (20, 3));
     assert_eq!((after.run, after.wait), (before.run + 2 * MS, before.wait - 2 * MS));
     assert!(told(&stage, gone.key).is_empty());
 }

@@ -151,6 +151,8 @@ pub struct HeldResponse {
     framing: Framing,
     begun: Instant,
     ended: Ended,
+    /// It is the words in place of one that the app has not made.
+    has_failed: bool,
     /// By what the pool knows the request; until the response is over, its client knows that.
     adoption: Option<Adoption>,
 }
@@ -163,6 +165,7 @@ impl HeldResponse {
             framing: Framing::Length,
             begun: Instant::now(),
             ended: Ended::default(),
+            has_failed: false,
             adoption: None,
         }
     }
@@ -231,6 +234,7 @@ impl HeldResponse {
         self.machine = Response::new(self.wanted.is_head);
         let route = self.ended.route.take();
         self.start(head, route)?;
+        self.has_failed = true;
         Ok(ERROR_WORDS)
     }
 
@@ -251,6 +255,7 @@ impl HeldResponse {
     /// Takes what is told of the request.
     pub fn ended(&mut self, end: ToldEnd) -> Ended {
         let ended = std::mem::take(&mut self.ended);
+        let end = if self.has_failed && end == ToldEnd::Whole { ToldEnd::Failed } else { end };
         Ended { end, after: self.age(), ..ended }
     }
 }

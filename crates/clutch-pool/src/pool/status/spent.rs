@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clutch_wire::Payload;
 
 use super::company::Company;
+use crate::pool::Served;
 use crate::slowest::Slowest;
 use crate::work::FunctionId;
 
@@ -81,9 +82,9 @@ impl Tally {
     }
 
     /// Counts what a worker had taken by itself.
-    pub(in crate::pool) fn note_served(&mut self, calls: u64, failed: u64) {
-        self.done = self.done.saturating_add(calls);
-        self.failed = self.failed.saturating_add(failed.min(calls));
+    pub(in crate::pool) fn note_served(&mut self, served: Served) {
+        self.done = self.done.saturating_add(served.calls);
+        self.failed = self.failed.saturating_add(served.failed.min(served.calls)).saturating_add(served.lost);
     }
 
     /// Counts work that is refused because the queue is full. Returns how much was, where that is to be told now.
