@@ -108,6 +108,12 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            # What `--help` does not show is there for the files and habits of other programs, and nobody means it.
+            shown = () if error.ctx is None else error.ctx.command.get_params(error.ctx)
+            flags = {flag for one in shown if not getattr(one, "hidden", False) for flag in one.opts}
+            error.possibilities = [flag for flag in error.possibilities or () if flag in flags]
+            raise
         except ClutchError as error:
             kind = WrongConfig if isinstance(error, ConfigError) else click.ClickException
             raise kind(str(error)) from error

@@ -46,6 +46,12 @@ def test_a_command_of_another_tool_is_answered_with_ours(given: str, meant: str)
     assert done.exit_code == 2 and f"no command '{given}'; did you mean: {meant}" in done.stderr
 
 
+def test_an_option_that_help_does_not_show_is_not_meant() -> None:
+    done = clutch("serve", "app:app", "--workrs", "2")
+    assert done.exit_code == 2
+    assert "(Did you mean one of: '--worker-class', '--workers'?)" in done.stderr
+
+
 def test_a_command_like_no_other_is_answered_with_all() -> None:
     assert "no command 'frobnicate'; commands: run, serve, work, jobs, ps" in clutch("frobnicate").stderr
 
