@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::answer::{Answer, Reader};
+use super::pings::Pings;
 use super::plan::Address;
 use super::requests::{Place, Requests};
 use super::reuse::Reuse;
@@ -28,6 +29,9 @@ pub struct Connection {
     sent: usize,
     reader: Reader,
     reuse: Reuse,
+    /// Once it is a WebSocket: its server's, and the answers that are to be sent between two messages.
+    pings: Option<Pings>,
+    pongs: Vec<u8>,
     /// Whether the poller also tells when it takes bytes.
     is_told_of_room: bool,
 }
@@ -105,7 +109,8 @@ impl Connection {
         let (state, reader) = (State::Down { until: now }, requests.reader.clone());
         let token = nr as u64;
         let (place, reuse) = (Place::default(), Reuse::default());
-        Connection { token, socket: None, state, place, sent: 0, reader, reuse, is_told_of_room: false }
+        let (socket, pings, pongs) = (None, None, Vec::new());
+        Connection { token, socket, state, place, sent: 0, reader, reuse, pings, pongs, is_told_of_room: false }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -131,6 +136,8 @@ impl Connection {
     pub fn open(&mut self, shared: &mut Shared<'_>, now: Instant) -> Result<(), Failed> {
         // Closed first: the poller forgets it, and the server may need its place.
         self.socket = None;
+        self.pings = None;
+        self.pongs.clear();
         self.state = State::Down { until: now + PAUSE };
         let Some(socket) = connecting(shared.address)? else { return Ok(()) };
         shared.poller.add(socket.as_fd(), self.token, true)?;
@@ -180,7 +187,11 @@ impl Connection {
                 progress
             }
             State::Idle => match self.receive(shared) {
-                Ok(None) => Ok(Progress::Nothing),
+                Ok(None) => {
+                    let answered = self.flush(&[])?;
+                    self.watch(shared.poller, !answered)?;
+                    Ok(Progress::Nothing)
+                }
                 Ok(Some(0)) => Ok(Progress::Left),
                 Ok(Some(count)) => Err(Failed::Wrong(format!("{count} bytes came that nobody had asked for"))),
                 Err(failed) if self.reuse.is_left(&failed) => Ok(Progress::Left),
@@ -221,6 +232,7 @@ impl Connection {
     fn opened(&mut self, shared: &mut Shared<'_>) -> Result<Progress, Failed> {
         self.state = State::Idle;
         self.reuse = Reuse::default();
+        self.pings = shared.requests.greeting.is_some().then(Pings::default);
         self.reader = shared.requests.reader.clone();
         self.watch(shared.poller, false)?;
         Ok(Progress::Opened)
@@ -238,24 +250,25 @@ impl Connection {
                 self.reader.take(&shared.buffer[..count]).map_err(|wrong| Failed::Wrong(wrong.0))?
             }
         };
+        let sent = if self.pongs.is_empty() { sent } else { self.flush(message) };
         if answer.is_none() {
             self.watch(shared.poller, !sent?)?;
         }
         Ok(answer)
     }
 
-    /// Sends as much of the message as there is room for; whether that is all.
+    /// Sends as much of the message as there is room for, and of pongs before or behind it; whether that is all.
     fn flush(&mut self, message: &[u8]) -> Result<bool, Failed> {
         let Some(socket) = &self.socket else { return Err(Failed::Closed) };
-        while self.sent < message.len() {
-            match rustix::net::send(socket, &message[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(count) => self.sent += count,
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+        if self.sent == 0 || self.sent >= message.len() {
+            let count = send_some(socket, &self.pongs)?;
+            self.pongs.drain(..count);
+            if !self.pongs.is_empty() {
+                return Ok(false);
             }
         }
-        Ok(true)
+        self.sent += send_some(socket, message.get(self.sent..).unwrap_or_default())?;
+        Ok(self.sent >= message.len())
     }
 
     /// How many bytes came into the buffer; none if there is nothing to read now.
@@ -264,7 +277,9 @@ impl Connection {
         match rustix::io::read(socket, &mut *shared.buffer) {
             Ok(count) => {
                 *shared.received += count as u64;
-                Ok(Some(count))
+                let Some(pings) = self.pings.as_mut().filter(|_| count > 0) else { return Ok(Some(count)) };
+                let others = pings.take_out(&mut shared.buffer[..count], &mut self.pongs);
+                Ok((others > 0).then_some(others))
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -279,6 +294,20 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Sends what there is room for, and says how much that was.
+fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Failed> {
+    let mut count = 0;
+    while count < bytes.len() {
+        match rustix::net::send(socket, &bytes[count..], SendFlags::NOSIGNAL) {
+            Ok(more) => count += more,
+            Err(Errno::AGAIN) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(count)
 }
 
 /// A socket that connects; none if the server has no room for another one yet, which only Unix sockets tell.

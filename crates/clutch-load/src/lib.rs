@@ -11,6 +11,7 @@ mod connection;
 mod driver;
 mod figures;
 mod latencies;
+mod pings;
 mod plan;
 mod random;
 mod requests;

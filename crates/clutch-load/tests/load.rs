@@ -520,6 +520,33 @@ fn messages_of_web_sockets_come_back() {
     assert_eq!((report.answers, report.errors.len()), (10, 0), "{report:?}");
 }
 
+/// As servers do every 20 s or so: among the answers, and while nothing is asked.
+#[test]
+fn pings_of_web_sockets_are_answered() {
+    let pongs = Arc::new(AtomicUsize::new(0));
+    let counted = pongs.clone();
+    let address = server(move |_, stream| {
+        let mut stream = BufReader::new(stream);
+        request(&mut stream).unwrap();
+        stream.get_mut().write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap();
+        let mut head = [0; 2 + 4];
+        while stream.read_exact(&mut head).is_ok() {
+            let mut payload = vec![0; usize::from(head[1] & 0x7f)];
+            stream.read_exact(&mut payload).unwrap();
+            match head[0] {
+                0x8a => drop(counted.fetch_add(1, SeqCst)),
+                _ => stream.get_mut().write_all(b"\x89\x02hi\x81\x05hello\x89\x02hi").unwrap(),
+            }
+        }
+    });
+    let mut load = load(address, 2, 1, r#"{"web_socket": {"path": "/", "message": "hello"}}"#, &[]);
+    for _ in 0..2 {
+        let report = ten(&mut load);
+        assert_eq!((report.answers, report.errors.len()), (10, 0), "{report:?}");
+    }
+    wait_until(|| pongs.load(SeqCst) >= 36);
+}
+
 #[test]
 fn a_server_may_listen_at_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
