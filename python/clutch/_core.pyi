@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
 from selectors import SelectorKey
-from typing import Any, Final, Self, final
+from typing import Any, Final, Literal, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -32,6 +32,7 @@ __all__ = [
     "CallFailed",
     "CallOptions",
     "ClaimedJob",
+    "Collector",
     "Completion",
     "Descriptor",
     "EagerStarter",
@@ -471,6 +472,13 @@ def poll(worker: Worker) -> list[Call]: ...
 def poll_eagerly(
     worker: Worker, starter: EagerStarter, room: int
 ) -> tuple[list[tuple[Call, asyncio.Task[None]]], list[Call]]: ...
+
+@final
+class Collector:
+    def __new__(cls, event_loop: asyncio.AbstractEventLoop, usual: tuple[int, int, int]) -> Collector: ...
+    def __call__(self, phase: Literal["start", "stop"], info: dict[str, int]) -> None: ...
+    def end(self) -> None: ...
+    def rest(self) -> None: ...
 
 @final
 class StartResponse:

@@ -6,6 +6,7 @@
 mod buffer;
 mod call;
 mod codec;
+mod collector;
 mod context;
 mod dispatcher;
 mod errors;
@@ -37,6 +38,8 @@ mod _core {
     use crate::buffer::test_and_set;
     #[pymodule_export]
     use crate::call::Call;
+    #[pymodule_export]
+    use crate::collector::Collector;
     #[pymodule_export]
     use crate::handlers::asgi::PyLines;
     #[pymodule_export]

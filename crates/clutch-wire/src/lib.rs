@@ -8,6 +8,7 @@ compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and 
 
 pub mod code;
 mod codec;
+pub mod collections;
 pub mod descriptor;
 mod failure;
 pub mod forked;

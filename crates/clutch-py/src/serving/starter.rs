@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::context;
+use crate::{collector, context};
 
 /// Starts the tasks of one loop.
 #[pyclass(frozen, module = "clutch._core")]
@@ -122,6 +122,7 @@ impl EagerStarter {
 
     /// Takes the first step. Raises what ends an event loop: SystemExit, KeyboardInterrupt.
     pub fn step<'py>(&self, py: Python<'py>, unstarted: Unstarted<'py>) -> PyResult<Bound<'py, PyAny>> {
+        collector::follow(py);
         match (unstarted.task, unstarted.coroutine, unstarted.caught) {
             (Some(task), _, Some(FirstStep { step, context })) => {
                 context::within(context.into_bound(py), || step.bind(py).call0())?;

@@ -33,7 +33,7 @@ from clutch._worker.profiles.base import (
     show,
 )
 from clutch._worker.profiles.blocking import allow_threads, threads_for
-from clutch._worker.profiles.collector import Thresholds, spare
+from clutch._worker.profiles.collector import Thresholds, watch
 from clutch._worker.profiles.loop_sleep import sleep_of
 from clutch.errors import ConfigError
 
@@ -167,7 +167,7 @@ class Loop:
             # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
             os.set_blocking(self.link.fileno(), True)
             if ready is not None:
-                spare(self.loop, self.collects_at)
+                watch(self.loop, self.collects_at)
                 self.link.on_cancel(self._cancel)
                 self.link.on_stacks(self._stacks)
                 if self.is_only and self._starts_eagerly():

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use super::awaiting::{Asked, Awaiting, Receive, Waits, nothing};
 use super::late_heads::{self, LateHead};
 use super::messages::{dict_of, header_lines, http_request, item};
+use crate::collector;
 use crate::gil_lock::GilLock;
 use crate::handlers::held::{Client, Content, Ended, HeldResponse, Outgoing, StillRuns, Wanted};
 use crate::handlers::http::{App, misuse, misused};
@@ -172,6 +173,7 @@ impl HeldRequest {
 
     /// The app's code has ended, or has raised.
     pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> PyResult<()> {
+        collector::follow(py);
         let ended = self.end_response(py, raised).and_then(|()| self.end_left(py));
         let adopted = {
             let mut state = self.state.lock(py);

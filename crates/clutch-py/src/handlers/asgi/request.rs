@@ -24,6 +24,7 @@ use super::line::Line;
 use super::messages::{dict_of, header_lines, http_request, item};
 use super::{scope, websocket};
 use crate::codec;
+use crate::collector;
 use crate::handlers::handler::Eager;
 use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
 use crate::handlers::routes;
@@ -96,6 +97,7 @@ impl AppRequest for Request {
     }
 
     fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        collector::follow(py);
         // Of an app that was stopped, its caller has been told why.
         if let Some(error) = raised.filter(|_| !self.is_stopped()) {
             self.app.log_error(py, error);
