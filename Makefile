@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
+.PHONY: force help build built builds core-tests other-pythons free-threaded chromium redis test test-apart test-unit test-redis test-core test-stubs \
 	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance celery-suite framework-suites demo soak bench \
 	bench-jobs bench-celery bench-hostile mutants lint fmt docs wheels sdist version clean
 
@@ -236,7 +236,13 @@ $(TESTED_WHEEL): .venv/.built
 	@rm -f .venv/.released
 	@touch .venv/.built $@
 
-.venv/.released: .venv/.deps $(RUST_SOURCES) | .venv/.test
+# Whether the last build was trained: otherwise one that was not would stay.
+target/.trained: force
+	@mkdir -p target; echo "$(TRAINED)" | cmp -s - $@ || echo "$(TRAINED)" > $@
+
+force:
+
+.venv/.released: .venv/.deps target/.trained $(RUST_SOURCES) | .venv/.test
 	$(call TRAIN,.venv)
 	$(call BY_COUNTS,.venv) $(call MATURIN,.venv,target) --release --extras greenlet,uvloop,reload
 	@touch .venv/.built .venv/.quick $@
@@ -266,7 +272,7 @@ CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-
 	@rm -f .venv-$*/.released
 	@touch $@
 
-.venv-%/.released: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
+.venv-%/.released: .venv-%/.deps .venv/.deps target/.trained $(RUST_SOURCES)
 	$(call STABLE,$*) $(call TRAIN,.venv-$*) $(if $(call STABLE,$*),-- --features abi3)
 	$(call BY_COUNTS,.venv-$*) $(call CONSTRAINED,$*) $(call STABLE,$*) $(call MATURIN,.venv-$*,target/$*) --release $(if $(call STABLE,$*),--features abi3)
 	@touch .venv-$*/.built $@

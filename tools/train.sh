@@ -28,7 +28,8 @@ merger=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')
     exit 1
 }
 
-work=$(mktemp -d)
+mkdir -p target
+work=$(mktemp -d -p "$PWD/target")
 trap 'rm -rf "$work"' EXIT
 # Workers end without the end of a program, so counts are kept in a file as they are made. The compiler would also note
 # which values occur, which cannot be kept so.
@@ -44,5 +45,5 @@ for python in "${pythons[@]}"; do
     PYTHONPATH=$work/package:$PWD LLVM_PROFILE_FILE=$work/%p%c.profraw "$python" -P -m benches.training
 done
 mkdir -p "$(dirname "$counts")"
-"$merger" merge --output="$work/merged" "$work"/*.profraw
+"$merger" merge --failure-mode=all --output="$work/merged" "$work"/*.profraw
 mv "$work/merged" "$counts"

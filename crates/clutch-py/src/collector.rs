@@ -27,8 +27,6 @@ pub struct Collector {
     usual: Thresholds,
     sparing: Mutex<Sparing>,
     has_timer: AtomicBool,
-    /// The collection that runs was asked for here.
-    is_asked_for: AtomicBool,
 }
 
 #[pymethods]
@@ -42,7 +40,6 @@ impl Collector {
             usual,
             sparing: Mutex::new(Sparing::new(u32::try_from(usual.0)?)),
             has_timer: AtomicBool::new(false),
-            is_asked_for: AtomicBool::new(false),
         })
     }
 
@@ -59,11 +56,7 @@ impl Collector {
             return this.end(slf.py());
         }
         let is_begun = IS_FOLLOWED.load(Ordering::Relaxed);
-        if is_begun || this.is_asked_for.load(Ordering::Relaxed) || !this.is_known(slf.py())? {
-            Ok(())
-        } else {
-            Self::begin(slf)
-        }
+        if is_begun || !this.is_known(slf.py())? { Ok(()) } else { Self::begin(slf) }
     }
 
     /// From now on the interpreter collects as usual.
@@ -106,12 +99,11 @@ impl Collector {
         match next {
             Next::At(count) => self.set(py, self.with(count.into())),
             Next::Now => {
-                // Which one is due next, the interpreter knows.
-                self.end(py)?;
-                self.is_asked_for.store(true, Ordering::Relaxed);
-                let collected = gc.call_method1(intern!(py, "collect"), (1,));
-                self.is_asked_for.store(false, Ordering::Relaxed);
-                collected.map(drop)
+                self.set(py, self.with(self.usual.0))?;
+                gc.call_method1(intern!(py, "collect"), (1,))?;
+                // When it is time for the third generation, the interpreter decides whether it is worth it.
+                let (_, _, older) = gc.call_method0(intern!(py, "get_count"))?.extract::<Thresholds>()?;
+                if older > self.usual.2 { self.end(py) } else { Ok(()) }
             }
         }
     }

@@ -7,7 +7,7 @@
 /// Collections, one after another, that have found nothing before others are put off.
 pub const VAIN_MIN: u32 = 8;
 
-/// As many are put off before one is made at a moment at which few objects are alive.
+/// As many are put off before one is made at a moment at which fewer objects are alive: half of the most since the last.
 pub const PUT_OFF_MIN: u32 = 8;
 
 /// As many are put off at most.
@@ -20,8 +20,10 @@ pub struct Sparing {
     vain: u32,
     /// Of this generation, or an older one, a collection has to find nothing first.
     suspect: Option<u8>,
-    /// Objects at the last look, and those made since the last collection, or the last that was put off.
+    /// Objects at the last look; the most since the last collection; and those made since then, or since the last that was
+    /// put off.
     count: u32,
+    most: u32,
     since: u32,
     put_off: u32,
 }
@@ -36,12 +38,12 @@ pub enum Next {
 
 impl Sparing {
     pub fn new(usual: u32) -> Sparing {
-        Sparing { usual, vain: 0, suspect: Some(1), count: 0, since: 0, put_off: 0 }
+        Sparing { usual, vain: 0, suspect: Some(1), count: 0, most: 0, since: 0, put_off: 0 }
     }
 
     /// A collection has ended, of this generation and all that are younger. Returns whether those after it may be put off.
     pub fn ended(&mut self, generation: u8, has_found: bool) -> bool {
-        (self.count, self.since) = (0, 0);
+        (self.count, self.most, self.since) = (0, 0, 0);
         if generation > 0 {
             self.put_off = 0;
         }
@@ -57,11 +59,10 @@ impl Sparing {
     /// Code of a request is about to run, or is over: whatever it makes, it has as many objects as it always had.
     pub fn moved(&mut self, count: u32) -> Next {
         self.since = self.since.saturating_add(count).saturating_sub(self.count);
-        self.count = count;
-        if self.since > self.usual {
-            (self.since, self.put_off) = (0, self.put_off + 1);
-        }
-        let is_quiet = count <= self.usual;
+        (self.count, self.most) = (count, self.most.max(count));
+        self.put_off = self.put_off.saturating_add(self.since / self.usual.max(1));
+        self.since %= self.usual.max(1);
+        let is_quiet = count <= self.most / 2;
         match self.put_off {
             PUT_OFF_MAX.. => Next::Now,
             PUT_OFF_MIN.. if is_quiet => Next::Now,

@@ -370,7 +370,7 @@ HOOKS = {
     "post_fork": IN_THE_WORKER,
     "post_worker_init": IN_THE_WORKER,
     "worker_int": AT_ITS_END,
-    "worker_abort": "not needed: the log has the stacks of a request that timed out",
+    "worker_abort": "the log, which has the stacks of each request that timed out",
     "pre_exec": "SIGHUP, which reloads the code in place",
     "pre_request": MIDDLEWARE,
     "post_request": MIDDLEWARE,

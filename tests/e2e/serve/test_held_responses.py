@@ -94,6 +94,24 @@ def test_a_request_may_come_byte_by_byte(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize("kind", APPS)
+def test_a_request_behind_one_whose_worker_leaves_is_answered_by_another(
+    tmp_path: Path, kind: str, dispatch: str, rendezvous: Rendezvous
+) -> None:
+    with serve(tmp_path, *APPS[kind], "--dispatch", dispatch) as serving, connected(serving) as client:
+        client.sendall(get(f"/parts?port={rendezvous.port}") + get("/next"))
+        first = rendezvous.guest()
+        serving.send(signal.SIGHUP)
+        serving.err.wait("takes no more work")
+        first.let_go()
+        for _ in range(2):
+            rendezvous.guest().let_go()
+        assert b"connection: close" not in until(client, b"/next")
+        client.sendall(get("/again"))
+        until(client, b"/again")
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+@pytest.mark.parametrize("kind", APPS)
 def test_each_part_goes_out_at_once(tmp_path: Path, kind: str, dispatch: str, rendezvous: Rendezvous) -> None:
     with serve(tmp_path, *APPS[kind], "--dispatch", dispatch) as serving, connected(serving) as client:
         client.sendall(get(f"/parts?port={rendezvous.port}"))

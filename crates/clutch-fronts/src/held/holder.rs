@@ -17,7 +17,7 @@ use clutch_wire::sync::Mutex;
 use clutch_wire::sys;
 use tokio::sync::{Notify, oneshot};
 
-use super::ledger::{Ledger, State};
+use super::ledger::{Ledger, State, WantedBack};
 use super::message::{Settings, Sum, ToFront, ToWorker, Told};
 use super::news::{Asked, Lost, News, Returned, Unanswered, Verdict};
 use super::places::{Held, Places};
@@ -96,6 +96,8 @@ pub(crate) struct Holder {
     terms: Weak<dyn Terms>,
     /// It takes no further connection.
     leaves: AtomicBool,
+    /// The front ends.
+    ends: AtomicBool,
     /// Nothing is to be held there that rests.
     is_left: AtomicBool,
     /// The same for a while, in which nothing is passed to it.
@@ -145,6 +147,7 @@ impl Holder {
             words,
             terms,
             leaves: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             is_quiet: AtomicBool::new(false),
             stands_still: AtomicBool::new(false),
@@ -172,19 +175,40 @@ impl Holder {
     }
 
     /// The worker is to hand back each connection after the response that it gives, or is about to.
-    pub(super) fn want_back(&self) {
+    fn want_back(&self) {
         self.leaves.store(true, Ordering::SeqCst);
-        self.ledger.want_back(true);
+        self.tell_wanted();
+    }
+
+    /// The same, and nobody answers what would follow.
+    pub(super) fn end(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.want_back();
+    }
+
+    fn wanted(&self) -> WantedBack {
+        let is_wanted = self.leaves.load(Ordering::SeqCst) || self.is_quiet.load(Ordering::SeqCst);
+        match self.ends.load(Ordering::SeqCst) {
+            true => WantedBack::Last,
+            false if is_wanted => WantedBack::Yes,
+            false => WantedBack::No,
+        }
+    }
+
+    /// Looks again afterwards: two changes may come at the same time.
+    fn tell_wanted(&self) {
+        let mut told = None;
+        while told != Some(self.wanted()) {
+            let wanted = self.wanted();
+            self.ledger.want_back(wanted);
+            told = Some(wanted);
+        }
     }
 
     /// The worker gets nothing for a while, and what it holds comes back; or it gets connections again.
     pub(super) fn quiet(&self, quiet: bool) {
-        self.is_quiet.store(quiet, Ordering::Relaxed);
-        self.ledger.want_back(quiet);
-        // Asked last: it may begin to leave at the same time.
-        if self.leaves.load(Ordering::SeqCst) {
-            self.ledger.want_back(true);
-        }
+        self.is_quiet.store(quiet, Ordering::SeqCst);
+        self.tell_wanted();
         if quiet {
             // What rests is taken before who asked for it goes on.
             self.look(false);

@@ -47,7 +47,7 @@ impl ChannelOwner for Holders {
         let holder = Arc::new(holder);
         self.holders.lock().push(holder.clone());
         if self.is_stopping.load(Ordering::SeqCst) {
-            holder.want_back();
+            holder.end();
         }
         if self.is_quiet.load(Ordering::SeqCst) {
             holder.quiet(true);
@@ -135,7 +135,7 @@ impl Holders {
     /// Nothing is passed any more, and what workers hold is to come back as soon as nothing runs on it.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
-        self.holders.lock().iter().for_each(|holder| holder.want_back());
+        self.holders.lock().iter().for_each(|holder| holder.end());
     }
 
     /// Number of connections that each worker holds, with its number in the pool.

@@ -48,8 +48,20 @@ const STATUS: usize = 9;
 
 const BYTES: usize = ((HEAD_WORDS + PLACES as usize * PLACE_WORDS) * 4).next_multiple_of(4096);
 
-/// Word of the page that is set when the worker is to keep no connection beyond its response.
+/// Word of the page for [`WantedBack`].
 const WANTED_BACK: usize = 0;
+
+/// Whether the worker is to hand each connection back as soon as its response is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WantedBack {
+    /// It keeps them.
+    No = 0,
+    /// Others answer what follows there.
+    Yes = 1,
+    /// The front ends: nobody does, and the response says so.
+    Last = 2,
+}
 
 /// Set in the state of a request that the front adopts, or has adopted.
 const ADOPTED: u32 = 1 << 7;
@@ -220,9 +232,8 @@ impl Ledger {
         self.at(place, STATE).store(number | State::Free as u32, Ordering::SeqCst);
     }
 
-    /// The worker is to hand each connection back as soon as its response is over, or to keep them again.
-    pub fn want_back(&self, wanted: bool) {
-        self.mapping.word(WANTED_BACK).store(u32::from(wanted), Ordering::SeqCst);
+    pub fn want_back(&self, wanted: WantedBack) {
+        self.mapping.word(WANTED_BACK).store(wanted as u32, Ordering::SeqCst);
     }
 
     /// Whether the worker has something to do with it, or will have.
@@ -457,7 +468,12 @@ impl Ledger {
     /// Whether each connection is to be handed back as soon as its response is over. To be asked after [`Ledger::rest`]: then
     /// whoever is to take it back either sees it rest or is asked for it here.
     pub fn is_wanted_back(&self) -> bool {
-        self.mapping.word(WANTED_BACK).load(Ordering::SeqCst) != 0
+        self.mapping.word(WANTED_BACK).load(Ordering::SeqCst) != WantedBack::No as u32
+    }
+
+    /// Whether the front serves no further request on any of them.
+    pub fn is_last(&self) -> bool {
+        self.mapping.word(WANTED_BACK).load(Ordering::SeqCst) == WantedBack::Last as u32
     }
 }
 
@@ -688,12 +704,14 @@ mod tests {
         let (ledger, descriptor) = Ledger::create().expect("a page");
         let worker = Ledger::open(descriptor).expect("the same page");
         assert!(!worker.is_wanted_back());
-        ledger.want_back(true);
+        ledger.want_back(WantedBack::Yes);
         ledger.pass(0);
-        assert!(worker.is_wanted_back() && worker.hand_back(0) && ledger.take(0).is_none());
+        assert!(worker.is_wanted_back() && !worker.is_last() && worker.hand_back(0) && ledger.take(0).is_none());
         assert!(ledger.age(0) < Duration::from_secs(60));
-        ledger.want_back(false);
+        ledger.want_back(WantedBack::No);
         assert!(!worker.is_wanted_back());
+        ledger.want_back(WantedBack::Last);
+        assert!(worker.is_wanted_back() && worker.is_last());
     }
 
     #[test]

@@ -81,8 +81,11 @@ pub trait Client: Send + Sync {
     /// Whether the worker is to end: a response that has no end of its own is told so.
     fn is_ending(&self) -> bool;
 
-    /// Whether no request may follow this one.
+    /// Whether its worker answers no request that follows this one.
     fn is_leaving(&self) -> bool;
+
+    /// Whether nobody does.
+    fn is_last(&self) -> bool;
 
     /// Whether nobody takes what the app sends from now on, where whoever sends is to know.
     fn is_gone(&self) -> bool {
@@ -199,13 +202,13 @@ impl HeldResponse {
         Ok(())
     }
 
-    /// A part of the body, and the head before the first. `is_leaving`: no request follows on the connection.
-    pub fn part(&mut self, content: &[u8], more: bool, is_leaving: bool) -> Result<Outgoing, Misuse> {
+    /// A part of the body, and the head before the first. `is_last`: no request follows on the connection.
+    pub fn part(&mut self, content: &[u8], more: bool, is_last: bool) -> Result<Outgoing, Misuse> {
         let length = content.len() as u64;
         let part = self.machine.body(length, more)?;
         let has_body = self.machine.has_body();
         let facts = self.machine.facts();
-        let closes = self.wanted.is_last || is_leaving || facts.is_some_and(|facts| facts.closes);
+        let closes = self.wanted.is_last || is_last || facts.is_some_and(|facts| facts.closes);
         let mut bytes = Vec::new();
         if let (Part::Head { head, is_whole }, Some(facts)) = (part, facts) {
             let whole = is_whole.then_some(length);

@@ -141,6 +141,10 @@ impl Blocking {
         self.front.get().is_some_and(|front| front.ledger.is_wanted_back())
     }
 
+    fn is_last(&self) -> bool {
+        self.front.get().is_some_and(|front| front.ledger.is_last())
+    }
+
     fn forget(&self, place: u32) {
         let forgotten = self.connections.lock().remove(&place);
         drop(forgotten);

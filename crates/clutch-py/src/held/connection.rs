@@ -201,7 +201,7 @@ impl Connection {
             }
             match plain::read(bytes, front.limits) {
                 Read::Request(plain, length) => {
-                    if !self.shared.has_room(py) {
+                    if !self.shared.has_room(py) || (self.shared.is_leaving() && !self.is_last()) {
                         return self.hand_back_behind(py, bytes);
                     }
                     let head = &bytes[..length - plain.body.len()];
@@ -776,7 +776,11 @@ impl Client for Connection {
     }
 
     fn is_leaving(&self) -> bool {
-        self.shared.front().is_some_and(|front| front.ledger.is_wanted_back())
+        self.shared.is_leaving()
+    }
+
+    fn is_last(&self) -> bool {
+        self.shared.front().is_some_and(|front| front.ledger.is_last())
     }
 }
 

@@ -294,10 +294,10 @@ impl HeldRequest {
 
     /// Returns whether the app may send more at once.
     fn put_body(&self, py: Python<'_>, content: Content<'_, '_>, more: bool) -> PyResult<bool> {
-        let is_leaving = self.client.is_leaving();
+        let is_last = self.client.is_last();
         let (outgoing, then) = {
             let mut state = self.state.lock(py);
-            let outgoing = state.response.part(content.bytes(), more, is_leaving);
+            let outgoing = state.response.part(content.bytes(), more, is_last);
             (outgoing, state.response.then(more))
         };
         let Outgoing { bytes, has_content, closes, is_all } = outgoing.map_err(misused)?;

@@ -125,7 +125,7 @@ impl HeldStartResponse {
 
     /// Sends a part, and the head before the first.
     fn put(&self, py: Python<'_>, content: Content<'_, '_>, more: bool) -> PyResult<()> {
-        let is_leaving = self.client.is_leaving();
+        let is_last = self.client.is_last();
         let (outgoing, count, is_cut) = {
             let mut state = self.state.lock(py);
             match state.head.take() {
@@ -137,7 +137,7 @@ impl HeldStartResponse {
             // No more is transmitted than the Content-Length allows (PEP 3333).
             let count = state.response.machine().within(bytes.len() as u64) as usize;
             let is_cut = count < bytes.len() && !std::mem::replace(&mut state.is_too_long, true);
-            (state.response.part(&bytes[..count], more, is_leaving).map_err(misused)?, count, is_cut)
+            (state.response.part(&bytes[..count], more, is_last).map_err(misused)?, count, is_cut)
         };
         if is_cut {
             tell_cut(py, &self.app);

@@ -202,6 +202,10 @@ impl Held {
                 return Ok(());
             }
             match plain::read(bytes, front.limits) {
+                Read::Request(..) if self.holder.is_leaving() && !self.holder.is_last() => {
+                    self.hand_back_behind(bytes);
+                    return Ok(());
+                }
                 Read::Request(plain, length) => {
                     let head = &bytes[..length - plain.body.len()];
                     bytes = &bytes[length..];

@@ -257,6 +257,11 @@ impl Client for Held {
     fn is_leaving(&self) -> bool {
         self.holder.is_wanted_back()
     }
+
+    fn is_last(&self) -> bool {
+        self.holder.is_last()
+    }
+
     fn is_gone(&self) -> bool {
         let state = self.state.lock();
         state.socket.as_ref().is_none_or(|socket| sys::is_hung_up(socket.as_fd()))
