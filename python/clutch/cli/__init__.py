@@ -112,8 +112,8 @@ class Commands(click.Group):
             # What `--help` does not show is there for the files and habits of other programs, and nobody means it.
             shown = () if error.ctx is None else error.ctx.command.get_params(error.ctx)
             flags = {flag for one in shown if not getattr(one, "hidden", False) for flag in one.opts}
-            error.possibilities = [flag for flag in error.possibilities or () if flag in flags]
-            raise
+            meant = [flag for flag in error.possibilities or () if flag in flags]
+            raise click.NoSuchOption(error.option_name, error.message, meant, error.ctx) from None
         except ClutchError as error:
             kind = WrongConfig if isinstance(error, ConfigError) else click.ClickException
             raise kind(str(error)) from error
