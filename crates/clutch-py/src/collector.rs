@@ -90,22 +90,25 @@ impl Collector {
     }
 
     fn moved(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_ours(py)? {
+        let (count, _, _) = self.counted(py)?;
+        let next = self.sparing.lock().moved(count.clamp(0, i64::from(u32::MAX / 2)) as u32);
+        if next == Next::Same || !self.is_ours(py)? {
             return Ok(());
         }
-        let gc = self.gc.bind(py);
-        let (count, _, _) = gc.call_method0(intern!(py, "get_count"))?.extract::<Thresholds>()?;
-        let next = self.sparing.lock().moved(count.clamp(0, i64::from(u32::MAX / 2)) as u32);
         match next {
+            Next::Same => Ok(()),
             Next::At(count) => self.set(py, self.with(count.into())),
             Next::Now => {
                 self.set(py, self.with(self.usual.0))?;
-                gc.call_method1(intern!(py, "collect"), (1,))?;
+                self.gc.bind(py).call_method1(intern!(py, "collect"), (1,))?;
                 // When it is time for the third generation, the interpreter decides whether it is worth it.
-                let (_, _, older) = gc.call_method0(intern!(py, "get_count"))?.extract::<Thresholds>()?;
-                if older > self.usual.2 { self.end(py) } else { Ok(()) }
+                if self.counted(py)?.2 > self.usual.2 { self.end(py) } else { Ok(()) }
             }
         }
+    }
+
+    fn counted(&self, py: Python<'_>) -> PyResult<Thresholds> {
+        self.gc.bind(py).call_method0(intern!(py, "get_count"))?.extract()
     }
 
     /// Thresholds that are set here: the second is one that nobody else sets.
