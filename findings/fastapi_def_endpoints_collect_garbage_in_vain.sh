@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # With fifty requests under way, `def` endpoints of FastAPI make CPython's garbage collector run every few requests, and
-# it finds nothing, ever; an `async def` endpoint of the same app makes it run not once.
+# it finds nothing, ever. An `async def` endpoint of the same app lets it rest.
 #
 # Seen: FastAPI 0.165.0, Starlette 1.10.0, uvicorn 0.54.0, CPython 3.11.7 and 3.12.1: 10,000 requests on 50 connections
 # bring 850 collections of the youngest generation and 84 of older ones for `def`, in 0.3 s, none of which finds an
