@@ -35,8 +35,9 @@ export PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target
 build() { "$MATURIN" build --release --zig --compatibility "$platform" --out dist "$@"; }
 if [ -n "${TRAINERS:-}" ]; then
     counts=$PWD/target/counts/wheels.profdata
+    # For the same target by its name, but zig does not link what counts.
     # shellcheck disable=SC2086 # several words
-    tools/train.sh "$counts" $TRAINERS -- --zig --compatibility "$platform"
+    tools/train.sh "$counts" $TRAINERS -- --target "$(rustc -vV | sed -n 's/^host: //p')" --compatibility linux
     export RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$counts"
 fi
 build --interpreter "${interpreters[@]}"
