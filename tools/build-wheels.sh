@@ -35,9 +35,11 @@ export PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target
 build() { "$MATURIN" build --release --zig --compatibility "$platform" --out dist "$@"; }
 if [ -n "${TRAINERS:-}" ]; then
     counts=$PWD/target/counts/wheels.profdata
-    # For the same target by its name, but zig does not link what counts.
+    # zig does not link what counts. Names of functions, by which the counts are found again, depend on the target and on what
+    # maturin tells cargo where it links with zig: these three.
     # shellcheck disable=SC2086 # several words
-    tools/train.sh "$counts" $TRAINERS -- --target "$(rustc -vV | sed -n 's/^host: //p')" --compatibility linux
+    CARGO_TARGET_APPLIES_TO_HOST=false CARGO_UNSTABLE_TARGET_APPLIES_TO_HOST=true \
+        __CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS=nightly tools/train.sh "$counts" $TRAINERS -- --target "$(rustc -vV | sed -n 's/^host: //p')" --compatibility linux
     export RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$counts"
 fi
 build --interpreter "${interpreters[@]}"
