@@ -37,9 +37,11 @@ if [ -n "${TRAINERS:-}" ]; then
     counts=$PWD/target/counts/wheels.profdata
     # zig does not link what counts. Names of functions, by which the counts are found again, depend on the target and on what
     # maturin tells cargo where it links with zig: these three.
+    host=$(rustc -vV | sed -n 's/^host: //p')
     # shellcheck disable=SC2086 # several words
     CARGO_TARGET_APPLIES_TO_HOST=false CARGO_UNSTABLE_TARGET_APPLIES_TO_HOST=true \
-        __CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS=nightly tools/train.sh "$counts" $TRAINERS -- --target "$(rustc -vV | sed -n 's/^host: //p')" --compatibility linux
+        __CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS=nightly \
+        tools/train.sh "$counts" $TRAINERS -- --target "$host" --compatibility linux
     export RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$counts"
 fi
 build --interpreter "${interpreters[@]}"
