@@ -92,11 +92,9 @@ impl Collector {
     fn moved(&self, py: Python<'_>) -> PyResult<()> {
         let (count, _, _) = self.counted(py)?;
         let next = self.sparing.lock().moved(count.clamp(0, i64::from(u32::MAX / 2)) as u32);
-        if next == Next::Same || !self.is_ours(py)? {
-            return Ok(());
-        }
         match next {
             Next::Same => Ok(()),
+            _ if !self.is_ours(py)? => Ok(()),
             Next::At(count) => self.set(py, self.with(count.into())),
             Next::Now => {
                 self.set(py, self.with(self.usual.0))?;
@@ -122,8 +120,7 @@ impl Collector {
     }
 
     fn is_known(&self, py: Python<'_>) -> PyResult<bool> {
-        let found = self.found(py)?;
-        Ok(found == self.usual || found == self.with(found.0))
+        Ok(self.found(py)? == self.usual || self.is_ours(py)?)
     }
 
     fn found(&self, py: Python<'_>) -> PyResult<Thresholds> {
